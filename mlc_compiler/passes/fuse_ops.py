@@ -55,13 +55,13 @@ class FuseOps(Pass):
 
     - An element-wise, broadcast or injective call joins the injective calls that are its only readers.
     - A matmul or reduction absorbs the element-wise and broadcast calls that follow it as an epilogue, each the only
-    reader of the one before, as long as the shape stays the same.
+      reader of the one before, as long as the shape stays the same.
     - A call that depends on weights and constants only (dequantize, cast) joins every matmul, reduction or injective
       call that reads it, with one copy in each, so that its result is never materialized.
     - A reduction of few rows that ``prologues`` allows, such as a normalization, joins the matmul that is its only
       reader as a prologue: with few rows, each tile of the matmul can recompute the reduction.
     - A matmul that ``gates`` allows joins the only group that reads it, if that group combines each column of the first
-    half of the result with the same column of the second half, as in SwiGLU.
+      half of the result with the same column of the second half, as in SwiGLU.
 
     A group is placed at its last call; a call is not moved across an in-place write of a tensor that it
     reads. Equal groups share one function.

@@ -1,4 +1,4 @@
-"""A simulator of PTX in numpy: proves GPU kernels without a GPU.
+"""A PTX simulator in numpy, for checking GPU kernels without a GPU.
 
 ``program = parse_ptx(text)``, ``run(program.kernels[name], grid, block, args, memory)``.
 """

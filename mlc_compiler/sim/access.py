@@ -1,4 +1,4 @@
-"""Accesses to the state spaces: where an address lies, whether it may be accessed, who else accesses it."""
+"""Memory accesses: state space of an address, bounds and alignment checks, race detection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Part:
-    """The accesses of one instruction that go to one storage. which: their positions, None for all."""
+    """The accesses of one instruction to one storage. which: their positions in the instruction, None for all."""
 
     storage: Storage
     shadow: Shadow | None
@@ -39,10 +39,10 @@ def load(
     strong: bool = False,
     counted: bool = True,
 ) -> Array:
-    """``[n, width // itemsize]`` elements; ``addresses`` [n] are int64, in the window of their space.
+    """Load elements [n, width // itemsize]; ``addresses`` [n] are int64, in the window of their space.
 
-    strong: volatile, relaxed or stronger: races with no atomic access. counted: whether the access is an instruction
-    of threads, whose sectors and bank conflicts are counted.
+    strong: volatile, relaxed or stronger, so that it does not race with atomics. counted: whether the access is an
+    instruction of threads, for which sectors and bank conflicts are counted.
     """
     out: Array | None = None
     for part in parts(m, space, addresses, lanes, width, store=False, counted=counted):
@@ -67,7 +67,7 @@ def store(
     strong: bool = False,
     counted: bool = True,
 ) -> None:
-    """Stores ``values`` [n, width // itemsize]."""
+    """Store ``values`` [n, width // itemsize]."""
     for part in parts(m, space, addresses, lanes, width, store=True, counted=counted):
         check_not_pending(part, width)
         note(m, part, width, "update" if strong else "write")
@@ -75,7 +75,7 @@ def store(
 
 
 def note(m: Threads, part: Part, width: int, kind: str) -> None:
-    """Looks for races of a ``kind``: "read", "write" or "update" (atomic)."""
+    """Check for races with a "read", "write" or (atomic) "update", and record the access."""
     if part.shadow is None:
         return
     who = m.accessors(part.lanes)
@@ -115,7 +115,7 @@ def check_not_pending(part: Part, width: int) -> None:
 def parts(
     m: Threads, space: str, addresses: Array, lanes: Array, width: int, store: bool, counted: bool = True
 ) -> Iterator[Part]:
-    """Checks bounds and alignment of accesses, counts them, and finds their storages."""
+    """Check bounds and alignment of accesses, count them, and yield them by storage."""
     _check_aligned(addresses, lanes, width)
     match space:
         case "shared":
@@ -187,7 +187,7 @@ def _allocated(
 
 
 def allocation(m: Threads, address: int, nbytes: int, lane: int) -> Storage:
-    """The allocation of global memory that holds the bytes. Raises Fault where none does."""
+    """The allocation of global memory that contains the bytes. Raises Fault when there is none."""
     storage = m.memory.find(address)
     if storage is None or address + nbytes > storage.high:
         raise _outside(m, address, nbytes, lane, storage)
@@ -197,7 +197,7 @@ def allocation(m: Threads, address: int, nbytes: int, lane: int) -> Storage:
 def _part_of(
     m: Threads, storage: Storage, addresses: Array, lanes: Array, width: int, which: Array | None, store: bool
 ) -> Part:
-    """The part of an access that lies in a storage of global memory."""
+    """The part of an access that lies in one storage of global memory."""
     m.counts.accessed[storage.name] += len(addresses) * width
     offsets = addresses - storage.start
     check_access(m, storage, offsets, lanes, store)

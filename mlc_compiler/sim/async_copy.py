@@ -1,4 +1,4 @@
-"""``cp.async`` (PTX ISA 9.7.9.25.3): copies that are performed when their group is waited for."""
+"""``cp.async`` (PTX ISA 9.7.9.25.3): asynchronous copies, performed when their group is waited for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEY = "async copies"
 
 @dataclass(frozen=True)
 class Copy:
-    """One instruction's copies into shared memory: by lane, with the group that each belongs to."""
+    """The copies of one instruction into shared memory, by lane, with the group of each."""
 
     lanes: Array
     offsets: Array  # into the shared storage of all blocks
@@ -36,14 +36,14 @@ class Copy:
 
 
 class Copies:
-    """The copies in flight."""
+    """The asynchronous copies in flight."""
 
     def __init__(self, m: Threads):
         self.committed = np.zeros(m.size, np.int64)  # groups that each lane has closed
         self.flying: list[Copy] = []
 
     def finish(self, m: Threads, waiting: Array, last: Array) -> None:
-        """Performs the copies of lanes in ``waiting`` whose groups come before ``last`` [lanes]."""
+        """Perform the copies of lanes in ``waiting`` whose groups precede ``last`` [lanes]."""
         left = []
         for copy in self.flying:
             done = waiting[copy.lanes] & (copy.groups < last[copy.lanes])
@@ -60,7 +60,7 @@ class Copies:
         access.note(m, part, width, "write")
 
     def stuck(self, m: Threads) -> Fault | None:
-        """Copies that nobody waits for are no fault: nobody can have read them."""
+        """Return None: copies that no thread waits for are no fault, because no thread can have read them."""
         return None
 
 
@@ -96,7 +96,7 @@ def _wait_all(m: Threads) -> None:
 
 
 def _wait(instruction: Instruction) -> Step:
-    """All but the last n groups of each thread have to be complete."""
+    """``cp.async.wait_group``: all but the last n groups of each thread must be complete."""
     (number,) = instruction.operands
     assert isinstance(number, Immediate)
     count = number.value
@@ -110,10 +110,10 @@ def _wait(instruction: Instruction) -> Step:
 
 
 def _arrive(instruction: Instruction, decoder: Decoder) -> Step:
-    """``cp.async.mbarrier.arrive[.noinc]``: arrives when the thread's copies so far are complete."""
+    """``cp.async.mbarrier.arrive[.noinc]``: arrive when the thread's copies so far are complete."""
     decoder.accesses("shared", 8)
     at = addresses(instruction.operands[0], decoder)
-    own_arrival = instruction.has("noinc")  # otherwise the count is raised by the arrival that is to come
+    own_arrival = instruction.has("noinc")  # otherwise a later arrival raises the count
 
     def step(m: Threads) -> int | None:
         lanes = m.lanes()
@@ -127,7 +127,7 @@ def _arrive(instruction: Instruction, decoder: Decoder) -> Step:
 
 
 def _issue(instruction: Instruction, decoder: Decoder) -> Step:
-    """``cp.async.{ca,cg}.shared.global [to], [from], size {, source size}``: what is not read becomes zero."""
+    """``cp.async.{ca,cg}.shared.global [to], [from], size {, source size}``; bytes past the source size become 0."""
     to, source, size, *rest = instruction.operands
     rest = [operand for operand in rest if getattr(operand, "bits", 0) != 64 and not _is_policy(operand)]
     if not isinstance(size, Immediate):
@@ -157,7 +157,7 @@ def _is_policy(operand: object) -> bool:
 
 
 def _fetch(m: Threads, places: Array, lanes: Array, width: int, used: Value | None) -> Array:
-    """``[n, width]`` bytes from global memory; beyond the source size they are zero and not read."""
+    """Load bytes [n, width] from global memory; bytes beyond the source size are zero and not read."""
     byte = np.dtype("u1")
     if used is None:
         return access.load(m, "global", places, lanes, width, byte)

@@ -35,7 +35,7 @@ OPERATIONS: dict[str, Update] = {
 
 
 def _packed(kind: str) -> Update:
-    """Sums of f16, bf16 and their pairs: ``old`` and ``x`` are [n, elements]."""
+    """Addition of f16, bf16 and pairs of them: ``old`` and ``x`` are [n, elements]."""
     if kind.startswith("f16"):
         return lambda old, x: (old.view(np.float16) + x.view(np.float16)).view(old.dtype)
     return lambda old, x: f32_to_bf16(bf16_to_f32(old.view("u2")) + bf16_to_f32(x.view("u2"))).view(old.dtype)
@@ -43,7 +43,7 @@ def _packed(kind: str) -> Update:
 
 @builds("atom", "red")
 def atomic(instruction: Instruction, decoder: Decoder) -> Step:
-    """One atomic update per thread, in the order of the lanes."""
+    """One atomic update per thread, in lane order."""
     operands = list(instruction.operands)
     result = operands.pop(0) if instruction.opcode[0] == "atom" else Sink()
     name = next((part for part in instruction.opcode if part in OPERATIONS), None)
@@ -80,8 +80,8 @@ def atomic(instruction: Instruction, decoder: Decoder) -> Step:
 
 
 def _update(part: access.Part, width: int, chosen: Array, values: list[Array], old: Array, operation: Update) -> None:
-    """Updates in rounds: in each, every address is updated by at most one thread."""
-    part.storage.load(part.offsets, width, old.dtype, part.lanes)  # for its check that the memory was written
+    """Apply the updates in rounds, in each of which at most one thread updates an address."""
+    part.storage.load(part.offsets, width, old.dtype, part.lanes)  # checks that the memory was written
     rows = part.storage.units(old.dtype, width)
     order = np.argsort(part.offsets, kind="stable")
     ordered = part.offsets[order]

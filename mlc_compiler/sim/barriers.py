@@ -1,4 +1,4 @@
-"""Barriers of a block: ``bar``/``barrier`` (PTX ISA 9.7.13.1), and fences."""
+"""Thread block barriers: ``bar``/``barrier`` (PTX ISA 9.7.13.1), and fences."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ KEY = "barriers"
 
 
 class Barriers:
-    """The lanes that wait at each of the 16 named barriers of every block."""
+    """The lanes waiting at each of the 16 named barriers of every thread block."""
 
     def __init__(self, m: Threads):
         shape = (16, m.blocks, m.warps_per_block * 32)
         self.waiting = np.zeros(shape, bool)
-        self.arrived = np.zeros(shape, bool)  # by bar.arrive: they do not wait
+        self.arrived = np.zeros(shape, bool)  # by bar.arrive, without waiting
         self.resume = np.zeros(m.size, np.int64)
 
     def complete(self, m: Threads, barrier: int, expected: int) -> None:
-        """Releases the blocks of which ``expected`` threads have arrived."""
+        """Release the blocks in which ``expected`` threads have arrived."""
         here = self.waiting[barrier] | self.arrived[barrier]
         counts = here.sum(axis=1)
         done = counts >= expected
@@ -45,7 +45,7 @@ class Barriers:
         self.arrived[barrier][done] = False
 
     def _check_converged(self, m: Threads, released: Array, barrier: int) -> None:
-        """All threads of a warp must have come to the barrier at the same instruction."""
+        """Check that all threads of a warp reached the barrier at the same instruction."""
         places = np.where(released, self.resume, -1).reshape(-1, 32)
         highest = places.max(axis=1, keepdims=True)
         differ = (places >= 0) & (places != highest)
@@ -63,7 +63,7 @@ class Barriers:
         return int(np.flatnonzero(here.reshape(-1))[0])
 
     def stuck(self, m: Threads) -> Fault | None:
-        """Why threads wait for ever."""
+        """The fault that describes a deadlock at a barrier, or None."""
         for barrier in range(16):
             waiting = self.waiting[barrier].reshape(-1)
             if waiting.any():
@@ -83,7 +83,7 @@ class Barriers:
 
 @builds("bar", "barrier", control=True)
 def barrier(instruction: Instruction, decoder: Decoder) -> Step:
-    """``bar.sync``, ``bar.arrive``, ``bar.warp.sync`` and the ``barrier.cta`` spellings."""
+    """``bar.sync``, ``bar.arrive``, ``bar.warp.sync`` and the ``barrier.cta`` variants."""
     if instruction.has("warp"):
         return _warp_barrier(instruction, decoder)
     if instruction.has("cluster"):
@@ -120,7 +120,7 @@ def arrive(m: Threads, which: int, expected: int, arrive_only: bool) -> int | No
 
 
 def _uniform(m: Threads, numbers: list[Any], threads: int) -> tuple[int, int]:
-    """Barrier number and thread count, which all active lanes have to agree on."""
+    """The barrier number and thread count, which must be uniform over the active lanes."""
     found = []
     for number in numbers:
         values = np.unique(m.pick(number(m), m.lanes()))
@@ -146,7 +146,7 @@ def _warp_barrier(instruction: Instruction, decoder: Decoder) -> Step:
 
 
 def member_lanes(m: Threads, members: Array) -> Array:
-    """The lanes that the member masks of the active warps name."""
+    """The mask of the lanes named by the member masks of the active warps."""
     active = m.active().reshape(-1, 32)
     mask = m.by_warp(members)[np.arange(m.warps), active.argmax(axis=1)]
     named = ((mask[:, None] >> np.arange(32, dtype=np.uint32)) & 1).astype(bool)
@@ -158,7 +158,7 @@ def member_lanes(m: Threads, members: Array) -> Array:
 
 
 def synchronize_warps(m: Threads) -> None:
-    """Orders the memory accesses of the threads of every warp whose running threads are all active."""
+    """Order the memory accesses within every warp whose running threads are all active."""
     active = m.active().reshape(-1, 32)
     alive = m.alive.reshape(-1, 32)
     complete = active.any(axis=1) & ~(alive & ~active).any(axis=1)

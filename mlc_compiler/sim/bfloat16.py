@@ -11,12 +11,12 @@ Array = npt.NDArray[Any]
 
 
 def bf16_to_f32(values: Array) -> Array:
-    """Exact."""
+    """Convert bfloat16 to float32 (exact)."""
     return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def f32_to_bf16(values: Array, towards_zero: bool = False) -> Array:
-    """Rounded to nearest even, or towards zero; NaN becomes 0x7fff."""
+    """Round float32 to bfloat16, to nearest even or towards zero; NaN becomes 0x7fff."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     if not towards_zero:
         bits = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
@@ -24,12 +24,12 @@ def f32_to_bf16(values: Array, towards_zero: bool = False) -> Array:
 
 
 def f64_to_bf16(values: Array) -> Array:
-    """Rounded once, by way of a float32 rounded to odd."""
+    """Round float64 to bfloat16 once, by way of a float32 rounded to odd."""
     return f32_to_bf16(f64_to_f32_odd(values))
 
 
 def f64_to_f32_odd(values: Array) -> Array:
-    """float64 -> float32 rounded to odd: a later rounding to fewer bits is then the right one."""
+    """Round float64 to float32 to odd, so that a later rounding to fewer bits is correct."""
     near = values.astype(np.float32)
     back = near.astype(np.float64)
     inexact = (back != values) & np.isfinite(near)

@@ -1,7 +1,8 @@
-"""Order between the blocks of a launch: fences and strong accesses of one location (PTX ISA 8.9).
+"""Ordering between the thread blocks of a launch: fences and strong accesses of a location (PTX ISA 8.9).
 
-A block that fences and then updates a location makes what it knew at the fence known to blocks that read the location
-and fence after that. Within a block, what one thread has learned so counts as known to all.
+A block that executes a fence and then updates a location publishes its accesses before the fence to blocks that read
+the
+location and then execute a fence. Within a block, what one thread has acquired counts as acquired by all threads.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ Array = npt.NDArray[Any]
 
 
 class BlockOrder:
-    """What each block knows of the others: ``[blocks of the grid, warps]``, clocks as of ``races.Clocks``."""
+    """Order of accesses of other blocks, per block: ``[blocks of the grid, warps]`` clocks, see ``races.Clocks``."""
 
     def __init__(self, m: Threads):
         self.shape = (int(np.prod(m.launch.grid)), m.warps_per_block)
-        self.fenced: dict[int, Array] = {}  # by warp: what it knew at its last fence
-        self.observed: dict[int, Array] = {}  # by warp: what locations told it, not yet fenced
-        self.acquired: dict[int, Array] = {}  # by block
+        self.fenced: dict[int, Array] = {}  # by warp: clocks known at its last fence
+        self.observed: dict[int, Array] = {}  # by warp: clocks read from locations since its last fence
+        self.acquired: dict[int, Array] = {}  # by block: acquired clocks
 
     def fence(self, m: Threads, releases: bool, acquires: bool) -> None:
         for warp in np.unique(m.lanes() >> 5).tolist():
@@ -41,7 +42,7 @@ class BlockOrder:
         self.acquired[block] = np.maximum(self.acquired[block], known) if block in self.acquired else known.copy()
 
     def access(self, m: Threads, addresses: Array, lanes: Array, modifiers: tuple[str, ...], writes: bool) -> None:
-        """A strong access of each lane, in the order of the lanes."""
+        """Record a strong access of each lane, in lane order."""
         releases = "release" in modifiers or "acq_rel" in modifiers
         acquires = "acquire" in modifiers or "acq_rel" in modifiers
         for address, warp in dict.fromkeys(zip(addresses.tolist(), (lanes >> 5).tolist())):
@@ -65,7 +66,7 @@ class BlockOrder:
                 np.maximum(known, self.acquired[block], out=known)
 
     def ordered(self, codes: Array, blocks: Array) -> Array:
-        """Whether accesses ``codes`` [n, k] of other blocks are ordered before what ``blocks`` [n] do."""
+        """Whether the accesses ``codes`` [n, k] of other blocks are ordered before the accesses of ``blocks`` [n]."""
         other, clock = (codes >> BLOCK_SHIFT) - 1, (codes >> THREAD_BITS) & CLOCK_MASK
         result = np.zeros(codes.shape, bool)
         for block, known in self.acquired.items():
@@ -88,14 +89,14 @@ def order_of(m: Threads) -> BlockOrder:
 def note_strong(
     m: Threads, space: str, addresses: Array, lanes: Array, modifiers: tuple[str, ...], writes: bool
 ) -> None:
-    """Strong accesses of global memory, in kernels that order blocks."""
+    """Record strong accesses of global memory, in kernels that order blocks."""
     if m.launch.layout.orders_blocks and space in ("global", "generic"):
         order_of(m).access(m, addresses, lanes, modifiers, writes)
 
 
 @builds("membar", "fence")
 def fence(instruction: Instruction, decoder: Decoder) -> Step:
-    """Threads run in lock-step on one memory: a fence changes nothing but what other blocks may rely on."""
+    """A fence; threads run in lock-step on one memory, so that it only affects the ordering between blocks."""
     if instruction.has("cluster") and not instruction.has("mbarrier_init"):
         raise decoder.refuse(instruction, "a fence of a cluster")
     if instruction.has("proxy"):

@@ -1,4 +1,4 @@
-"""``cp.async.bulk`` (PTX ISA 9.7.9.25.4, 9.7.9.26): each thread that executes it copies a whole block of bytes."""
+"""``cp.async.bulk`` (PTX ISA 9.7.9.25.4, 9.7.9.26): bulk copies, each issued by a single thread."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from mlc_compiler.sim.threads import Threads
 
 Array = npt.NDArray[Any]
 KEY = "bulk stores"
-UNIT = 16  # bytes: addresses and sizes are multiples of it
-Plan = Callable[[Threads, int], Box]  # of one lane
+UNIT = 16  # bytes; addresses and sizes are multiples of it
+Plan = Callable[[Threads, int], Box]  # the copies of one lane
 
 
 @dataclass(frozen=True)
 class BulkStore:
-    """A copy from shared to global memory: what it reads has to stay until it was waited for."""
+    """A bulk copy from shared to global memory; its source must not change until it was waited for."""
 
     lane: int
     group: int
@@ -44,7 +44,7 @@ class BulkStore:
 
 
 class BulkStores:
-    """The stores in flight; they are performed as late as their thread allows."""
+    """The bulk stores in flight; they are performed as late as their thread allows."""
 
     def __init__(self, m: Threads):
         self.committed = np.zeros(m.size, np.int64)
@@ -77,7 +77,7 @@ def stores_of(m: Threads) -> BulkStores:
 
 
 def bulk_copy(instruction: Instruction, decoder: Decoder) -> Step:
-    """``cp.async.bulk`` in all its forms."""
+    """Decode all forms of ``cp.async.bulk``."""
     if instruction.has("commit_group"):
         return _commit
     if instruction.has("wait_group"):
@@ -107,7 +107,7 @@ def _wait(instruction: Instruction) -> Step:
 
 
 def _prefetch(instruction: Instruction, decoder: Decoder) -> Step:
-    """Into the second-level cache, which changes nothing; that of a tensor's box is not looked at."""
+    """Prefetch to the L2 cache: counted, without other effect; prefetches of a tensor's box are ignored."""
     if instruction.has("tensor"):
         return lambda m: None
     at, size = addresses(instruction.operands[0], decoder), decoder.source(instruction.operands[1], "u32")
@@ -126,7 +126,7 @@ def _prefetch(instruction: Instruction, decoder: Decoder) -> Step:
 
 
 def _plain_plan(instruction: Instruction, decoder: Decoder, shared: int, other: int) -> Plan:
-    """Contiguous bytes; ``shared`` and ``other`` are the places of the two addresses among the operands."""
+    """Plan a contiguous copy; ``shared`` and ``other`` are the operand positions of the two addresses."""
     at = addresses(instruction.operands[shared], decoder)
     other_at = addresses(instruction.operands[other], decoder)
     size = decoder.source(instruction.operands[2], "u32")
@@ -147,14 +147,14 @@ def _one(m: Threads, values: Array, lane: int) -> Any:
 
 
 def at_lane(m: Threads, at: Any, lane: int) -> Array:
-    """``[1]``: one lane's address."""
+    """The address of one lane, [1]."""
     lanes = m.lanes()
     found: Array = at(m, lanes)[np.searchsorted(lanes, lane)][None]
     return found
 
 
 def _tensor_plan(instruction: Instruction, decoder: Decoder, shared: int, other: int) -> Plan:
-    """A box of a tensor; operand ``other`` names its map and coordinates."""
+    """Plan the copy of a tensor's box; operand ``other`` names its tensor map and coordinates."""
     map_operand = instruction.operands[other]
     assert isinstance(map_operand, Address)
     at = addresses(instruction.operands[shared], decoder)
@@ -171,7 +171,7 @@ def _tensor_plan(instruction: Instruction, decoder: Decoder, shared: int, other:
 
 
 def _load(plan: Plan, instruction: Instruction, decoder: Decoder) -> Step:
-    """Into shared memory; the bytes count for an mbarrier."""
+    """Bulk load to shared memory, whose bytes count towards an mbarrier."""
     if not any("mbarrier" in part for part in instruction.opcode):
         raise decoder.refuse(instruction)
     object_at = addresses(instruction.operands[2 if instruction.has("tensor") else 3], decoder)

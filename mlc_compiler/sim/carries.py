@@ -1,4 +1,4 @@
-"""Sums of several words: ``add.cc``, ``addc``, ``sub.cc``, ``subc`` (PTX ISA 9.7.2); LLVM emits them for 128 bits."""
+"""Multi-word addition: ``add.cc``, ``addc``, ``sub.cc``, ``subc`` (PTX ISA 9.7.2), which LLVM emits for 128 bits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = npt.NDArray[Any]
 
 
 def carry_step(instruction: Instruction, decoder: Decoder) -> Step:
-    """A sum that sets or takes the carry of each thread; differences keep the borrow there."""
+    """An addition or subtraction that sets or uses each thread's carry (the borrow, for subtraction)."""
     decoder.allow(instruction, "cc")
     name, kind = instruction.opcode[0], f"u{BITS[instruction.type]}"
     a, b = (decoder.source(operand, kind) for operand in instruction.operands[1:])

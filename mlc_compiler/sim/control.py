@@ -1,4 +1,4 @@
-"""Branches, returns, and instructions that have no effect here."""
+"""Branches, returns, and instructions without effect in the simulator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def branch(instruction: Instruction, decoder: Decoder) -> Step:
 
 @builds("brx", control=True)
 def indexed_branch(instruction: Instruction, decoder: Decoder) -> Step:
-    """``brx.idx index, labels``: PTX ISA 9.7.12.3."""
+    """``brx.idx index, labels`` (PTX ISA 9.7.12.3)."""
     index = decoder.source(instruction.operands[0], "u32")
     table = instruction.operands[1]
     if not isinstance(table, Vector):

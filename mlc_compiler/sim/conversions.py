@@ -85,7 +85,7 @@ def _float_to_float(
 
 
 def _truncation(instruction: Instruction, decoder: Decoder, to: str, source: str, mode: str) -> Formula:
-    """A value that rounding to nearest leaves as it is, since it fits ``to``."""
+    """Round with mode ``rz``, ``rm`` or ``rp`` to a value that fits ``to``, which a later rounding does not change."""
     if (to, source) == ("f32", "f64"):
         return lambda a: directed(a, mode)
     if (to, source, mode) == ("bf16", "f32", "rz"):
@@ -101,7 +101,7 @@ def _half_towards_zero(a: Array) -> Array:
 
 
 def _float_to_integer(to: str, rounding: Formula) -> Formula:
-    """Clamped to the range of the result; NaN gives 0."""
+    """Convert to an integer, clamped to the range of the result; NaN gives 0."""
     dtype = numpy_type(to)
     limits = np.iinfo(dtype)
 
@@ -144,7 +144,7 @@ def _pair(instruction: Instruction, decoder: Decoder, to: str) -> Step:
 
 
 def _to_fp8(instruction: Instruction, decoder: Decoder, to: str, source: str) -> Step:
-    """Two values; of two f32 operands the first becomes the upper byte."""
+    """Convert a pair to FP8; of two f32 operands the first becomes the upper byte."""
     largest, dtype = FP8_LARGEST[to], FP8[to]
 
     def narrow(pairs: Array) -> Array:
@@ -168,7 +168,7 @@ def _from_fp8(instruction: Instruction, decoder: Decoder, to: str, source: str) 
 
 
 def _to_tf32(instruction: Instruction, decoder: Decoder) -> Step:
-    """10 bits of fraction, rounded to nearest, ties away from zero (.rna) or to even (.rn)."""
+    """Round to TF32 (10 mantissa bits), to nearest with ties away from zero (.rna) or to even (.rn)."""
     away = instruction.has("rna")
     if any(instruction.has(modifier) for modifier in ("relu", "rz", "satfinite")):
         raise decoder.refuse(instruction)

@@ -1,4 +1,4 @@
-"""What a launch executed: instructions, memory requests, bank conflicts."""
+"""Statistics of a launch: instructions, memory requests, bank conflicts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ BANKS = 32
 
 @dataclass
 class Counts:
-    """Sums over the warps of one or several launches.
+    """Counters summed over the warps of one or several launches.
 
     warp_instructions: instructions times the warps that executed them, in total and by the opcode's first part.
     global_{load,store}_requests: warp instructions that access global memory; ..._sectors: the 32-byte sectors that
-    they touch, each counted once per request; global_bytes_{read,written}: the bytes that threads asked for;
-    distinct_bytes_{read,written}: the bytes that at least one thread accessed, in granules of the kernel's narrowest
-    access (0 where races are not looked for); accessed: the bytes of global memory that
-    threads asked for, by the allocation's name. prefetched_bytes: of bulk prefetches to the second-level cache.
+    they access, each counted once per request; global_bytes_{read,written}: bytes that threads requested;
+    distinct_bytes_{read,written}: bytes that at least one thread accessed, in granules of the kernel's narrowest
+    access (0 without race detection); accessed: the bytes of global memory that
+    threads requested, by the allocation's name. prefetched_bytes: bytes of bulk prefetches to the L2 cache.
     shared_requests, shared_wavefronts, ideal_wavefronts: passes through the banks of shared memory and the
     passes that the same accesses need without conflicts. barriers: block barriers, once per block.
     """
@@ -49,11 +49,11 @@ class Counts:
 
     @property
     def bank_conflicts(self) -> int:
-        """Wavefronts beyond the ideal."""
+        """Shared-memory wavefronts beyond the ideal number."""
         return self.shared_wavefronts - self.ideal_wavefronts
 
     def global_access(self, addresses: Array, warps: Array, width: int, store: bool) -> None:
-        """One instruction's accesses of ``width`` bytes by threads of ascending warps."""
+        """Count one instruction's accesses of ``width`` bytes; ``warps`` ascend."""
         requests = 1 + int(np.count_nonzero(warps[1:] != warps[:-1]))
         keys = np.sort((warps.astype(np.int64) << 44) | (addresses >> 5))
         sectors = (1 + int(np.count_nonzero(keys[1:] != keys[:-1]))) * max(width // 32, 1)
@@ -67,14 +67,14 @@ class Counts:
             self.global_bytes_read += len(addresses) * width
 
     def shared_access(self, offsets: Array, lanes: Array, width: int) -> None:
-        """One instruction's accesses of ``width`` bytes; 8 and 16 bytes go in 2 and 4 passes of a part of the warp."""
+        """Count one instruction's accesses of ``width`` bytes; 8 and 16 bytes take 2 and 4 passes by parts of a warp."""
         passes = max(width // 4, 1)
         rows = lanes // (32 // passes)
         words = (offsets >> 2)[:, None] + np.arange(passes)
         self.shared_passes(rows, words)
 
     def shared_passes(self, rows: Array, words: Array) -> None:
-        """``words[i]``: the 4-byte words that thread i accesses in pass ``rows[i]``; passes ascend."""
+        """Count passes: ``words[i]`` are the 4-byte words that thread i accesses in pass ``rows[i]``; passes ascend."""
         keys = np.sort(((rows.astype(np.int64) << 32)[:, None] | words).ravel())
         keys = keys[np.concatenate(([True], keys[1:] != keys[:-1]))]
         first = int(rows[0])

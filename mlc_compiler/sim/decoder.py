@@ -1,4 +1,4 @@
-"""Instructions -> closures over ``Threads``, once per kernel."""
+"""Decoder: translates instructions to closures over ``Threads``, once per kernel."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from mlc_compiler.sim.threads import WORDS, Layout, Threads
 Array = npt.NDArray[Any]
 Step: TypeAlias = Callable[
     [Threads], int | None
-]  # the next program counter; None: the next instruction; -1: see `Threads`
+]  # the next program counter, None for the next instruction, or AWAY
 Value: TypeAlias = Callable[[Threads], Array]
 Store: TypeAlias = Callable[[Threads, Array], None]
 Builder: TypeAlias = Callable[[Instruction, "Decoder"], Step]
 
 BUILDERS: dict[str, Builder] = {}
-CONTROL: set[str] = set()  # opcodes whose lanes may part ways: a guard splits the lanes
-AWAY = -1  # what a step returns whose lanes were all parked, retired or pushed
+CONTROL: set[str] = set()  # opcodes whose lanes may diverge: a guard splits the lanes
+AWAY = -1  # result of a step after which no lane is active: all were parked, retired or pushed
 
 
 def builds(*opcodes: str, control: bool = False) -> Callable[[Builder], Builder]:
-    """Registers what decodes instructions of these first parts of an opcode."""
+    """Decorator: register the decoder of instructions whose opcode begins with one of ``opcodes``."""
 
     def register(builder: Builder) -> Builder:
         BUILDERS.update(dict.fromkeys(opcodes, builder))
@@ -51,14 +51,14 @@ def builds(*opcodes: str, control: bool = False) -> Callable[[Builder], Builder]
 
 @dataclass(eq=False)
 class Decoded:
-    """A kernel ready to run."""
+    """A decoded kernel."""
 
     steps: list[Step]
     layout: Layout
 
 
 class Decoder:
-    """What builders need to know of the kernel, and what they find out about it."""
+    """Context of builders: the kernel, and the facts that they record about it."""
 
     def __init__(self, kernel: Kernel):
         self.kernel = kernel
@@ -75,9 +75,9 @@ class Decoder:
         self.sizes = sizes | {"parameters": at}
 
     def _place(self, space: str) -> int:
-        """Gives the kernel's variables of one space their offsets; those of calls follow the local ones.
+        """Assign offsets to the kernel's variables of one state space; call parameters follow the local variables.
 
-        External shared arrays all begin where the static variables end. Returns the bytes in use.
+        All external shared arrays begin at the end of the static variables. Returns the number of bytes in use.
         """
         at = self.offsets.get("local end", 0) if space == "param" else 0
         variables = [v for v in self.kernel.variables.values() if v.space == space]
@@ -123,7 +123,7 @@ class Decoder:
         return guarded(self.predicate(instruction.guard), step)
 
     def refuse(self, instruction: Instruction, what: str | None = None) -> SimulationError:
-        """The error for an instruction that is not simulated."""
+        """Create the error for an instruction that is not simulated."""
         name = ".".join(instruction.opcode)
         return SimulationError(
             f"{what or f'instruction {name}'} is not simulated",
@@ -131,12 +131,12 @@ class Decoder:
         )
 
     def allow(self, instruction: Instruction, *modifiers: str) -> None:
-        """Refuses an instruction with other parts than types and ``modifiers``: they would change what it does."""
+        """Refuse an instruction with parts other than types and ``modifiers``, which could change its semantics."""
         if unknown := [part for part in instruction.opcode[1:] if part not in BITS and part not in modifiers]:
             raise self.refuse(instruction, f"instruction {'.'.join(instruction.opcode)} (.{unknown[0]})")
 
     def accesses(self, space: str, width: int) -> None:
-        """Notes an access, so that races are tracked finely enough."""
+        """Record the width of an access, which determines the granularity of race detection."""
         for kind in ("shared", "global"):
             if space in (kind, "generic"):
                 self.narrowest[kind] = min(self.narrowest[kind], width)
@@ -170,7 +170,7 @@ class Decoder:
         raise SimulationError(f"operand {operand} has no value", where=[f"kernel {self.kernel.name}"])
 
     def symbol(self, symbol: Symbol, dtype: np.dtype[Any]) -> Value:
-        """The address of a variable in its own space; that of .const and .global variables is a global one."""
+        """The address of a variable in its own space; .const and .global variables have global addresses."""
         if symbol.name in self.offsets:
             constant = np.array([self.offsets[symbol.name] + symbol.offset], dtype)
             return lambda m: constant
@@ -187,7 +187,7 @@ class Decoder:
         return self.source(operand, "pred")
 
     def destination(self, operand: Operand) -> Store:
-        """Where results go: an array of the register's own dtype, or one that is wider or narrower."""
+        """Return a function that stores results: arrays of the register's own dtype, or a wider or narrower one."""
         if isinstance(operand, Sink):
             return lambda m, values: None
         if not isinstance(operand, Register):
@@ -204,7 +204,7 @@ class Decoder:
 
 
 def numpy_type(kind: str) -> np.dtype[Any]:
-    """The dtype that represents values of a PTX type; bfloat16 and packed types are unsigned integers."""
+    """The numpy dtype for values of a PTX type; bfloat16 and packed types are unsigned integers."""
     if kind == "pred":
         return np.dtype(bool)
     if kind in ("f16", "f32", "f64"):
@@ -215,7 +215,7 @@ def numpy_type(kind: str) -> np.dtype[Any]:
 
 
 def immediate(operand: Immediate, kind: str) -> Array:
-    """An array of one element."""
+    """Convert an immediate to an array of one element."""
     dtype = numpy_type(kind)
     if kind == "pred":
         return np.array([operand.value != 0])
@@ -227,7 +227,7 @@ def immediate(operand: Immediate, kind: str) -> Array:
 
 
 def _guarded(predicate: Value, step: Step) -> Step:
-    """``@p instruction``: the lanes without p do nothing."""
+    """``@p instruction``: only the lanes with p execute it."""
 
     def guarded(m: Threads) -> int | None:
         mask, whole = m.mask, m.whole
@@ -245,7 +245,7 @@ def _guarded(predicate: Value, step: Step) -> Step:
 
 
 def _branching(predicate: Value, step: Step) -> Step:
-    """``@p instruction`` whose lanes may part ways."""
+    """``@p instruction`` whose lanes may diverge."""
 
     def branching(m: Threads) -> int | None:
         active = m.active()

@@ -1,7 +1,7 @@
-"""``griddepcontrol`` (PTX ISA 9.7.13.13): kernels that begin while the kernels before them run.
+"""``griddepcontrol`` (PTX ISA 9.7.13.13): kernels that start while the preceding kernels still run.
 
-Launches run one after the other here, so dependencies hold by themselves. What is looked for are accesses of threads
-that have not waited yet: they may read only what no kernel has written since the device was last idle.
+The simulator runs launches one after the other, so that dependencies always hold. It checks accesses of threads
+that have not waited yet: they may only read memory that no kernel has written since the device was last idle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HINT = "put griddepcontrol.wait before the access"
 
 @builds("griddepcontrol")
 def control(instruction: Instruction, decoder: Decoder) -> Step:
-    """Either of the two instructions says that the kernel may begin early."""
+    """Decode ``griddepcontrol``; either form implies that the kernel may start early."""
     decoder.begins_early = True
     return _wait if instruction.has("wait") else lambda m: None
 
@@ -36,7 +36,7 @@ def _wait(m: Threads) -> None:
 
 
 def check_access(m: Threads, storage: Storage, offsets: Array, lanes: Array, store: bool) -> None:
-    """Raises Fault where a thread that has not waited stores, or reads what a kernel may still write."""
+    """Raise Fault when a thread that has not waited stores, or reads memory that a kernel may still write."""
     if m.early is None or storage.constant:
         return
     early = m.early[lanes]

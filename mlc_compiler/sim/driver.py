@@ -1,11 +1,11 @@
-"""A CUDA driver in Python: the functions that compiled libraries call, over simulated memory and PTX.
+"""A CUDA driver in Python: the driver API functions that compiled libraries call, on simulated memory and PTX.
 
     with SimulatedDriver("sm_90") as driver:
         driver.install(library)
         library["main"](x)
 
-Work of a stream is done at once and in order, so that a missing wait of the host is not found. What a kernel does wrong
-is reported by the next call that waits, as on a GPU. ``fail`` plans an error.
+Work on a stream is performed immediately and in order, so that a missing host-side wait is not detected. A kernel's
+fault is reported by the next call that waits, as on a GPU. ``fail`` injects an error.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ Work = Callable[[], None]
 class SimulatedDriver(DriverTable):
     """A CUDA driver for one GPU of an architecture, for the libraries on which ``install`` was called.
 
-    memory_bytes: of the GPU. launches: how often each kernel was launched, in graphs too; programmatic: those that may
-    begin before the launch before them has ended; counts: what each did in its last launch. allocations: bytes by
-    address of device memory that has not been freed. current: the stack of current contexts. After a ``fault``, every
-    call that waits returns CUDA_ERROR_LAUNCH_FAILED.
+    memory_bytes: memory size of the GPU. launches: number of launches of each kernel, including graphs; programmatic:
+    those that may start before the preceding launch has ended; counts: statistics of each kernel's last launch.
+    allocations: bytes by address of unfreed device memory. current: the stack of current contexts. After a ``fault``,
+    every call that waits returns CUDA_ERROR_LAUNCH_FAILED.
     """
 
     def __init__(self, arch: str = "sm_90", memory_bytes: int = 1 << 34):
@@ -67,11 +67,11 @@ class SimulatedDriver(DriverTable):
         self._capture: tuple[int, list[Work]] | None = None
 
     def new_stream(self) -> int:
-        """The handle of a stream, as another package would make it."""
+        """Create a stream, as another package would, and return its handle."""
         return self._new(_Stream())
 
     def destroy_stream(self, stream: int) -> None:
-        """Destroy a stream that ``new_stream`` made."""
+        """Destroy a stream created by ``new_stream``."""
         self._remove(stream, _Stream)
 
     # -- start, devices, contexts -------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class SimulatedDriver(DriverTable):
             self._remove(handle, _Context)
 
     def _primary_context(self) -> int | None:
-        """The handle of the device's context, which all of its users share."""
+        """The handle of the device's primary context, which all of its users share."""
         return next((h for h, o in self._objects.items() if isinstance(o, _Context)), None)
 
     def _cuCtxPushCurrent_v2(self, context: int) -> None:
@@ -197,7 +197,7 @@ class SimulatedDriver(DriverTable):
         self._enqueue(stream, lambda: self._bytes(to, nbytes, True).fill(byte))
 
     def _bytes(self, address: int, nbytes: int, written: bool = False) -> np.ndarray:
-        """Memory of the device. Raises DriverError where it is not allocated."""
+        """A view of device memory. Raises DriverError when it is not allocated."""
         try:
             found = self.memory.view(address, np.uint8, (nbytes,))
         except SimulationError:
@@ -330,7 +330,7 @@ def _numbers(address: int, code: str, count: int) -> tuple[int, ...]:
 
 
 def _write_log(text: str, num_options: int, options: int, values: int) -> None:
-    """Write what is wrong with PTX to the buffer that the caller gave for it, if any."""
+    """Write the errors in PTX to the caller's log buffer, if any."""
     given = dict(
         zip(
             (ctypes.c_uint32 * num_options).from_address(options),

@@ -1,4 +1,4 @@
-"""The table of a driver in Python: functions as C calls them, handles of objects, errors on request."""
+"""Base class of drivers in Python: C callbacks, object handles, error injection."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ERRORS = {
 }
 _C_TYPES = {"i32": ctypes.c_uint32, "i64": ctypes.c_uint64, "ptr": ctypes.c_void_p}
 
-_ABANDONED: list[DriverTable] = []  # tables with open contexts, which still call them when they are closed
+_ABANDONED: list[DriverTable] = []  # kept alive: closing their open contexts calls them
 
 
 class Loaded(Protocol):
@@ -42,7 +42,7 @@ class Loaded(Protocol):
 
 
 class DriverError(Exception):
-    """A CUresult other than success."""
+    """A CUresult other than CUDA_SUCCESS."""
 
     def __init__(self, code: int):
         super().__init__(ERRORS.get(code, ERRORS[UNKNOWN])[0])
@@ -50,10 +50,10 @@ class DriverError(Exception):
 
 
 class DriverTable:
-    """A driver whose functions are the methods ``_cuInit(flags)`` … of a derived class, for installed libraries.
+    """A driver whose functions are the methods ``_cuInit(flags)`` … of a derived class, used by installed libraries.
 
-    Methods get integers; they raise DriverError to return an error. calls: how often each function was called.
-    fault: what went wrong in a kernel, or in a method that raised another exception.
+    Methods take integers and raise DriverError to return an error. calls: number of calls of each function.
+    fault: the error of a kernel, or another exception raised by a method.
     """
 
     def __init__(self) -> None:
@@ -69,18 +69,18 @@ class DriverTable:
         self._libraries: list[ctypes.CDLL] = []
 
     def install(self, library: Loaded) -> None:
-        """Make a library use this driver, until the end of the ``with`` block; contexts must be made afterwards."""
+        """Make a library use this driver until the end of the ``with`` block; contexts must be created afterwards."""
         loaded = ctypes.CDLL(str(library.path))
         getattr(loaded, SET_DRIVER)(self._table)
         self._libraries.append(loaded)
 
     def fail(self, name: str, code: int, after: int = 0) -> None:
-        """Let the call of a function that comes after ``after`` more calls return an error, once."""
+        """Make a future call of a function return an error once, after ``after`` successful calls."""
         self._planned[name] = (self.calls[name] + after, code)
 
     @property
     def objects(self) -> Counter[str]:
-        """The modules, streams and graphs that exist, by kind."""
+        """The number of existing modules, streams and graphs by kind."""
         return Counter(type(o).__name__ for o in self._objects.values())
 
     def __enter__(self) -> Self:
@@ -104,7 +104,7 @@ class DriverTable:
                 method(*(0 if a is None else a for a in args))
             except DriverError as error:
                 return error.code
-            except Exception as error:  # C has no exceptions
+            except Exception as error:  # C callers cannot handle exceptions
                 self.fault = error
                 return UNKNOWN
             return SUCCESS
@@ -133,5 +133,5 @@ class DriverTable:
 
 
 def write(address: int, kind: Any, value: int) -> None:
-    """Store a result at an address that the caller gave."""
+    """Store a result at an address given by the caller."""
     kind.from_address(address).value = value

@@ -1,4 +1,4 @@
-"""What instructions that compute lane by lane share."""
+"""Helpers for instructions that compute lane by lane."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ PACKED = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32", "s16x2": "s16", "u16
 
 
 def chosen(a: Array, b: Array, condition: Array) -> Array:
-    """a where the condition holds, else b."""
+    """``a`` where the condition holds, else ``b``."""
     return np.where(condition, a, b)
 
 
 def compute(formula: Formula, sources: list[Value], destination: Store) -> Step:
-    """destination = formula(sources)."""
+    """A step that computes ``destination = formula(sources)``."""
     match sources:
         case [a]:
             return lambda m: destination(m, formula(a(m)))
@@ -37,7 +37,7 @@ def compute(formula: Formula, sources: list[Value], destination: Store) -> Step:
 
 
 def values_of(operand: Operand, kind: str, decoder: Decoder) -> Value:
-    """An operand as numbers: bf16 as float32, packed types as ``[lanes, 2]``."""
+    """The values of an operand as numbers: bf16 as float32, packed types as [lanes, 2]."""
     element = PACKED.get(kind)
     if element is None:
         raw = decoder.source(operand, kind)
@@ -53,7 +53,7 @@ def values_of(operand: Operand, kind: str, decoder: Decoder) -> Value:
 
 
 def rounded(values: Array, kind: str) -> Array:
-    """Numbers -> what a register of ``kind`` holds, rounded to nearest even."""
+    """Round numbers to nearest even, to the bits that a register of ``kind`` holds."""
     element = PACKED.get(kind, kind)
     if element == "bf16":
         result = f64_to_bf16(values) if values.dtype == np.float64 else f32_to_bf16(values)
@@ -65,6 +65,6 @@ def rounded(values: Array, kind: str) -> Array:
 
 
 def writes(operand: Operand, kind: str, decoder: Decoder) -> Store:
-    """Rounds numbers to ``kind`` and sets the destination."""
+    """Return a function that rounds numbers to ``kind`` and stores them in the destination."""
     store = decoder.destination(operand)
     return lambda m, values: store(m, rounded(values, kind))

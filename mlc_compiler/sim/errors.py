@@ -1,4 +1,4 @@
-"""The errors of the simulator."""
+"""Errors of the simulator."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from mlc_errors import MLCError
 
 
 class SimulationError(MLCError):
-    """A kernel did what the PTX ISA does not define, or holds what the simulator does not know.
+    """A kernel has undefined behaviour by the PTX ISA, or uses features that are not simulated.
 
     ``where`` names the kernel, the instruction with its line, and the thread.
     """
 
 
 class Fault(Exception):
-    """A thread did something undefined. The machine adds kernel, instruction and thread, and raises SimulationError.
+    """Undefined behaviour of a thread. The machine adds kernel, instruction and thread, and raises SimulationError.
 
-    lane: the thread's index among those simulated together, or None where the whole launch is at fault.
+    lane: the thread's index among those simulated together, or None for the whole launch.
     """
 
     def __init__(self, message: str, lane: int | None = None, hint: str | None = None):

@@ -1,4 +1,4 @@
-"""Floating-point arithmetic (PTX ISA 9.7.3 to 9.7.5). Approximate instructions are as exact as numpy's functions."""
+"""Floating-point arithmetic (PTX ISA 9.7.3 to 9.7.5). Approximate instructions are as accurate as numpy's functions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mlc_compiler.sim.program import BITS, Instruction
 
 Array = npt.NDArray[Any]
 
-SMALLEST = {np.dtype("f2"): 2.0**-14, np.dtype("f4"): 2.0**-126}  # the smallest normal numbers; bfloat16's is float32's
+SMALLEST = {np.dtype("f2"): 2.0**-14, np.dtype("f4"): 2.0**-126}  # smallest normals; bfloat16: float32's
 MIDPOINT = np.uint64(0x10000000)  # the low 29 bits of a float64 half-way between two float32
 
 
 def fused_multiply_add(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c. float32: rounded once; float64: to the last bit or the next; narrower: as float64, not yet rounded."""
+    """a * b + c. float32: rounded once; float64: within 1 ulp; narrower types: as float64, not yet rounded."""
     if a.dtype == np.float64:
         return _fma_64(a, b, c)
     wide = a.astype(np.float64) * b + c
@@ -33,13 +33,13 @@ def fused_multiply_add(a: Array, b: Array, c: Array) -> Array:
 
 
 def _two_sum_error(a: Array, b: Array, total: Array) -> Array:
-    """What rounding lost in ``total = a + b`` (Knuth)."""
+    """The rounding error of ``total = a + b`` (Knuth's TwoSum)."""
     b_part = total - a
     return (a - (total - b_part)) + (b - b_part)
 
 
 def _to_odd(product: Array, c: Array, total: Array) -> Array:
-    """The sum rounded to odd in float64: then the rounding to float32 is the only one."""
+    """Round the sum to odd in float64, so that the later rounding to float32 is the only one."""
     error = _two_sum_error(product, c, total)
     bits = total.view(np.int64)
     even = (bits & 1) == 0
@@ -59,7 +59,7 @@ def _fma_64(a: Array, b: Array, c: Array) -> Array:
 
 
 def directed(values: Array, mode: str) -> Array:
-    """float64 -> float32 towards zero ("rz"), down ("rm") or up ("rp")."""
+    """Round float64 to float32 towards zero ("rz"), down ("rm") or up ("rp")."""
     near = values.astype(np.float32)
     beyond = {
         "rz": np.abs(near.astype(np.float64)) > np.abs(values),
@@ -71,13 +71,13 @@ def directed(values: Array, mode: str) -> Array:
 
 
 def flush(values: Array) -> Array:
-    """Subnormal float16 and float32 become zeros of their sign."""
+    """Flush subnormal float16 and float32 values to zeros of the same sign."""
     zero = np.copysign(values.dtype.type(0), values)
     return np.where(np.abs(values) < SMALLEST[values.dtype], zero, values)
 
 
 def minimum(*values: Array) -> Array:
-    """PTX ``min``: a NaN loses, and -0 is less than +0."""
+    """PTX ``min``: returns the other operand for NaN; -0 is less than +0."""
     result = values[0]
     for other in values[1:]:
         zeros = (result == 0) & (other == 0)
@@ -86,7 +86,7 @@ def minimum(*values: Array) -> Array:
 
 
 def maximum(*values: Array) -> Array:
-    """PTX ``max``: a NaN loses, and +0 is greater than -0."""
+    """PTX ``max``: returns the other operand for NaN; +0 is greater than -0."""
     result = values[0]
     for other in values[1:]:
         zeros = (result == 0) & (other == 0)
@@ -119,7 +119,7 @@ MODES = ("rz", "rm", "rp")
 
 
 def formula_of(instruction: Instruction, decoder: Decoder) -> Formula:
-    """What the opcode computes, with its rounding mode, flushing and clamping; numbers in, numbers out."""
+    """The function of an opcode on numbers, with its rounding mode, flushing and clamping."""
     name, kind = instruction.opcode[0], instruction.type
     formula = FORMULAS[name]
     mode = next((mode for mode in MODES if instruction.has(mode)), None)
@@ -153,7 +153,7 @@ def _refused(instruction: Instruction, decoder: Decoder) -> Formula:
 
 @builds("add", "sub", "mul", "mad", "fma", "div", "min", "max", "abs", "neg")
 def arithmetic(instruction: Instruction, decoder: Decoder) -> Step:
-    """Of integers or floating-point numbers, as the type says."""
+    """Arithmetic on integers or floating-point numbers, by the instruction's type."""
     if instruction.has("cc"):
         return carry_step(instruction, decoder)
     if PACKED.get(instruction.type, instruction.type).lstrip("b")[0] != "f":

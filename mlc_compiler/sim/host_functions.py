@@ -1,4 +1,4 @@
-"""Runs the host functions of a lowered module: their launches are simulated."""
+"""Runs the host functions of a lowered module with simulated kernel launches."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from mlc_compiler.tir.nodes import (
     Stmt,
 )
 
-LINE = 16  # bytes: LLVM may load the aligned line around an element
+LINE = 16  # bytes; LLVM may load the aligned line around an element
 Blocks = Callable[[int], Iterable[int]]
-"""The number of blocks of a launch -> the blocks to simulate."""
+"""Maps the number of blocks of a launch to the blocks to simulate."""
 
 
 @dataclass(frozen=True)
 class Launched:
-    """A launch: its kernel, its grid and block sizes, the number of simulated blocks, and what these did."""
+    """A launch: its kernel, grid and block sizes, the number of simulated blocks, and their statistics."""
 
     kernel: str
     grid: tuple[int, ...]
@@ -54,7 +54,7 @@ class Launched:
 
     @property
     def blocks(self) -> int:
-        """The blocks of the grid."""
+        """The number of blocks in the grid."""
         return prod(self.grid)
 
 
@@ -65,8 +65,8 @@ class Device:
         device = Device.of(compile_kernels(mod, target).images)
         run_function(mod, "main", x, w, kernels=device.run)
 
-    kernels: by symbol. blocks: which blocks of a launch are simulated; None: all. Where not all are,
-    races and uninitialized reads are not looked for.
+    kernels: kernels by symbol. blocks: the blocks of a launch to simulate; None: all. With a subset,
+    races and uninitialized reads are not detected.
     """
 
     kernels: Mapping[str, Kernel]
@@ -74,15 +74,15 @@ class Device:
 
     @staticmethod
     def of(images: Sequence[Images], blocks: Blocks | None = None) -> Device:
-        """The device with the kernels of ``images``."""
+        """Create a device that holds the kernels of ``images``."""
         programs = [parse_ptx(image.ptx) for image in images]
         return Device({name: kernel for p in programs for name, kernel in p.kernels.items()}, blocks)
 
     def run(self, func: PrimFunc, *args: Any) -> list[Launched]:
-        """Run a host function in place; its launches, in order.
+        """Run a host function in place; returns its launches in order.
 
-        args: as for ``run_prim_func``. Every array is an allocation of its own; results and scratch memory that is not
-        ``ZEROED`` are uninitialized. Raises SimulationError for what a kernel does wrong, and for a result with
+        args: as for ``run_prim_func``. Every array is a separate allocation; results and scratch memory other than
+        ``ZEROED`` are uninitialized. Raises SimulationError for a fault in a kernel, and for a result with
         elements that no kernel writes.
         """
         call = _Call(self, func, args)
@@ -104,7 +104,7 @@ class _Call:
         self._allocate()
 
     def _allocate(self) -> None:
-        """Arrays that are passed twice become one allocation. Kernels before may still write all but the weights."""
+        """Allocate each distinct argument; earlier kernels may still be writing all arguments but the weights."""
         settled = {id(b) for b in weights_of(self.func)}
         known: dict[tuple[int, int], int] = {}
         fresh = {id(b) for b in (*results(self.func), *scratch(self.func)) if b.scope != ZEROED}
@@ -187,7 +187,7 @@ class _Call:
         return encode_tensor_map(TensorMap(self._address(arg.first), item, (width, height), (width * item,), box, 128))
 
     def store_results(self, complete: bool) -> None:
-        """Copy device memory back; with ``complete``, all elements of results must have been written."""
+        """Copy device memory back; with ``complete``, require that all elements of results were written."""
         for buffer in results(self.func) if complete else ():
             self._check_written(buffer)
         for buffer in self.func.buffers:
@@ -210,13 +210,13 @@ class _Call:
 
 
 def _whole_lines(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The bytes of an array, zeros behind them."""
+    """The bytes of an array, zero-padded to whole lines."""
     data = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
     return np.pad(data, (0, -data.size % LINE)) if data.size % LINE else data
 
 
 def results(func: PrimFunc) -> Sequence[Buffer]:
-    """The parameters that receive new results."""
+    """The parameters that receive results."""
     end = len(func.buffers) - _count(func, "num_scratch")
     return func.buffers[end - _count(func, "num_outputs") : end]
 

@@ -1,4 +1,4 @@
-"""Device functions are expanded where they are called: a kernel is then one list of instructions."""
+"""Inlining of device functions, so that a kernel is a single list of instructions."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from mlc_compiler.sim.program import (
 def expand_calls(
     function: Function, functions: Mapping[str, Function]
 ) -> tuple[tuple[Instruction, ...], tuple[int, ...], tuple[Variable, ...]]:
-    """Code, register widths and variables of ``function`` without calls.
+    """Inline all calls of ``function``; returns code, register widths and variables.
 
-    Raises SimulationError for recursion, calls through pointers and functions without a body.
+    Raises SimulationError for recursion, indirect calls and functions without a body.
     """
     if all(instruction.opcode[0] != "call" for instruction in function.code):
         return function.code, function.registers, function.variables
@@ -38,7 +38,7 @@ def expand_calls(
 
 @dataclass(frozen=True)
 class _Place(Label):
-    """A label that is not yet placed: instruction ``target`` of the ``copy``-th expanded body."""
+    """An unresolved label: instruction ``target`` of the ``copy``-th inlined body."""
 
     copy: int = 0
 
@@ -49,10 +49,10 @@ class _Expansion:
     code: list[Instruction] = field(default_factory=list)
     registers: list[int] = field(default_factory=list)
     variables: list[Variable] = field(default_factory=list)
-    places: list[list[int]] = field(default_factory=list)  # per copy: where each instruction went
+    places: list[list[int]] = field(default_factory=list)  # per copy: the new position of each instruction
 
     def add(self, function: Function, names: Mapping[str, str], stack: tuple[str, ...], returns: _Place | None) -> None:
-        """Appends the body; ``names`` renames parameters to the caller's variables."""
+        """Append the body of a function; ``names`` renames parameters to the caller's variables."""
         if function.name in stack:
             raise SimulationError(f"function {function.name} is recursive, which is not simulated")
         copy, first = len(self.places), len(self.registers)
@@ -112,7 +112,7 @@ def _map_all(operands: Sequence[Operand], change: Callable[[Operand], Operand]) 
 
 
 def _map(operand: Operand, change: Callable[[Operand], Operand]) -> Operand:
-    """``operand`` with ``change`` applied to its innermost parts."""
+    """Apply ``change`` to the innermost parts of an operand."""
     match operand:
         case Address(base, offset, coordinates):
             return Address(_map(base, change), offset, _map_all(coordinates, change))

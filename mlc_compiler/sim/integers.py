@@ -16,12 +16,12 @@ Array = npt.NDArray[Any]
 
 
 def truncated_division(a: Array, b: Array) -> Array:
-    """Towards zero, as in C; 0 where b is 0."""
+    """Quotient rounded towards zero, as in C; 0 where b is 0."""
     return (a - np.fmod(a, b)) // b
 
 
 def high_product(a: Array, b: Array) -> Array:
-    """The upper half of the product, of the operands' own type."""
+    """The upper half of a product, in the operands' type."""
     bits = a.dtype.itemsize * 8
     if bits < 64:
         wide = np.dtype(f"{a.dtype.kind}8")
@@ -41,20 +41,20 @@ def _high_product_64(a: Array, b: Array) -> Array:
 
 
 def shift_left(a: Array, amount: Array) -> Array:
-    """Amounts beyond the width give 0."""
+    """Left shift; amounts beyond the width give 0."""
     bits = a.dtype.itemsize * 8
     return np.where(amount < bits, a << np.minimum(amount, bits - 1).astype(a.dtype), a.dtype.type(0))
 
 
 def shift_right(a: Array, amount: Array) -> Array:
-    """Amounts beyond the width give 0, or copies of the sign."""
+    """Right shift; amounts beyond the width give 0, or copies of the sign bit."""
     bits = a.dtype.itemsize * 8
     shifted = a >> np.minimum(amount, bits - 1).astype(a.dtype)
     return shifted if a.dtype.kind == "i" else np.where(amount < bits, shifted, a.dtype.type(0))
 
 
 def saturated(formula: Formula) -> Formula:
-    """An int32 formula computed in int64 and clamped."""
+    """Wrap an int32 formula to compute in int64 and saturate."""
     limits = np.iinfo(np.int32)
     wide = lambda *args: formula(*(a.astype(np.int64) for a in args))  # noqa: E731
     return lambda *args: np.clip(wide(*args), limits.min, limits.max).astype(np.int32)
@@ -80,12 +80,12 @@ UNARY: dict[str, Formula] = {
 
 
 def not_negative(formula: Formula) -> Formula:
-    """The result, or 0 where it is negative."""
+    """Wrap a formula to replace negative results by 0."""
     return lambda *args: np.maximum(formula(*args), 0)
 
 
 def integer_step(instruction: Instruction, decoder: Decoder) -> Step:
-    """Instructions whose operands and result have the same integer type."""
+    """Decode instructions whose operands and result have the same integer type."""
     name, kind = instruction.opcode[0], instruction.type
     formula = UNARY.get(name) or BINARY.get(name)
     if formula is None:
@@ -115,7 +115,7 @@ def logic(instruction: Instruction, decoder: Decoder) -> Step:
 
 
 def product_step(instruction: Instruction, decoder: Decoder) -> Step:
-    """``mul`` and ``mad`` of integers: .lo, .hi, .wide."""
+    """Integer ``mul`` and ``mad``: .lo, .hi, .wide."""
     kind = instruction.type
     dtype = numpy_type(kind)
     wide = np.dtype(f"{dtype.kind}{dtype.itemsize * 2}") if instruction.has("wide") else dtype
@@ -206,7 +206,7 @@ def count_bits(instruction: Instruction, decoder: Decoder) -> Step:
 
 @builds("bfe")
 def extract_field(instruction: Instruction, decoder: Decoder) -> Step:
-    """``bfe d, a, position, length``; signed ones extend the field's sign."""
+    """``bfe d, a, position, length``; signed types extend the field's sign."""
     kind = instruction.type
     bits, signed = BITS[kind], kind[0] == "s"
 
@@ -247,7 +247,7 @@ def insert_field(instruction: Instruction, decoder: Decoder) -> Step:
 
 @builds("prmt")
 def permute_bytes(instruction: Instruction, decoder: Decoder) -> Step:
-    """``prmt.b32 d, a, b, selector``: each nibble picks one of 8 bytes, or spreads its sign."""
+    """``prmt.b32 d, a, b, selector``: each nibble selects one of 8 bytes, or replicates its sign bit."""
     if len(instruction.opcode) > 2:
         raise decoder.refuse(instruction)
 
@@ -268,7 +268,7 @@ def permute_bytes(instruction: Instruction, decoder: Decoder) -> Step:
 
 @builds("lop3")
 def logic_of_three(instruction: Instruction, decoder: Decoder) -> Step:
-    """``lop3.b32 d, a, b, c, table``: bit ``4a + 2b + c`` of the table."""
+    """``lop3.b32 d, a, b, c, table``: each result bit is bit ``4a + 2b + c`` of the table."""
     *operands, table = instruction.operands[1:]
     bits = getattr(table, "value", None)
     if bits is None or len(instruction.opcode) > 2:
@@ -285,7 +285,7 @@ def logic_of_three(instruction: Instruction, decoder: Decoder) -> Step:
 
 
 def dot_product(a_kind: str, b_kind: str) -> Callable[[Array, Array], Array]:
-    """``[lanes]``: the sum over four bytes of each pair of 32-bit words."""
+    """Return the dot product of the four bytes in each pair of 32-bit words, [lanes]."""
     a_type, b_type = np.dtype(f"{'i' if a_kind == 's32' else 'u'}1"), np.dtype(f"{'i' if b_kind == 's32' else 'u'}1")
     rows = lambda x, t: np.ascontiguousarray(x).view(t).reshape(-1, 4).astype(np.int32)  # noqa: E731
     return lambda a, b: (rows(a, a_type) * rows(b, b_type)).sum(axis=1, dtype=np.int32)

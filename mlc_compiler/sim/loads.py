@@ -21,13 +21,13 @@ Addresses = Callable[[Threads, Array], Array]
 
 
 def space_of(instruction: Instruction) -> str:
-    """The state space that an opcode names."""
+    """The state space named by an opcode."""
     parts = (part.split("::")[0] for part in instruction.opcode[1:])
     return next((part for part in parts if part in WINDOWS), "generic")
 
 
 def addresses(operand: Operand, decoder: Decoder) -> Addresses:
-    """The int64 addresses of ``[base + offset]`` for some lanes."""
+    """Return a function that computes the int64 addresses ``[base + offset]`` of some lanes."""
     if not isinstance(operand, Address):
         operand = Address(operand)
     base = decoder.source(operand.base, "s64" if _bits(operand.base) == 64 else "u32")
@@ -44,7 +44,7 @@ def _bits(operand: Operand) -> int:
 
 
 def _place(operand: Operand, space: str, decoder: Decoder) -> str:
-    """The parameters of calls are kept with the local variables."""
+    """The state space of an operand; call parameters are stored with the local variables."""
     base = operand.base if isinstance(operand, Address) else operand
     if space == "param" and isinstance(base, Symbol) and base.name not in decoder.parameter_names:
         return "local"
@@ -56,7 +56,7 @@ def vector_length(instruction: Instruction) -> int:
 
 
 def element_type(kind: str) -> np.dtype[Any]:
-    """How an element is loaded: signed where its register is wider and has to be extended."""
+    """The dtype in which an element is loaded: signed if it must be sign-extended in its register."""
     return numpy_type(kind if kind[0] == "s" else f"u{BITS[kind]}")
 
 
@@ -94,7 +94,7 @@ def load(instruction: Instruction, decoder: Decoder) -> Step:
 
 
 def _uniform_parameter(at: Addresses, destinations: list[Any], width: int, dtype: np.dtype[Any]) -> Step:
-    """Kernel parameters are the same for all threads: mostly one element stands for all lanes."""
+    """Load a kernel parameter, which is the same for all threads: usually one element stands for all lanes."""
 
     def step(m: Threads) -> int | None:
         lanes = m.lanes()
@@ -114,7 +114,7 @@ def _uniform_parameter(at: Addresses, destinations: list[Any], width: int, dtype
 
 
 def scatter_to(operand: Operand) -> Callable[[Threads, Array, Array | None], None]:
-    """Sets a register at some lanes (None: one value for all); narrower values are extended by their own sign."""
+    """Return a function that sets a register at some lanes (None: one value for all), extending by their sign."""
     if not isinstance(operand, Register):
         return lambda m, values, lanes: None
     index, word = operand.index, WORDS[operand.bits]
@@ -158,7 +158,7 @@ def store(instruction: Instruction, decoder: Decoder) -> Step:
 
 @builds("cvta")
 def convert_address(instruction: Instruction, decoder: Decoder) -> Step:
-    """``cvta.space`` makes an address generic, ``cvta.to.space`` the opposite."""
+    """``cvta.space`` converts an address to generic, ``cvta.to.space`` from generic."""
     window = WINDOWS[next(part.split("::")[0] for part in instruction.opcode if part.split("::")[0] in WINDOWS)]
     source = decoder.source(instruction.operands[1], instruction.type)
     destination: Store = decoder.destination(instruction.operands[0])

@@ -19,8 +19,8 @@ from mlc_compiler.sim.threads import Dim3, Launch, Threads
 
 LANES_AT_ONCE = 4096
 LARGEST_BLOCK = 1024
-PATIENCE = 10_000  # instructions that the lowest lanes may execute while others wait: then these have their turn
-LIMIT = 3_000_000  # instructions of one group of blocks: beyond it a loop is taken to be endless
+PATIENCE = 10_000  # instructions that the lanes with the lowest program counter execute before waiting lanes get a turn
+LIMIT = 3_000_000  # instructions per group of blocks after which a loop counts as endless
 
 
 def run(
@@ -34,13 +34,13 @@ def run(
     cooperative: bool = False,
     blocks: Iterable[int] | None = None,
 ) -> Counts:
-    """Executes one launch and returns what it did.
+    """Execute one launch and return its statistics.
 
     grid, block: up to three sizes; args: one value per parameter: device addresses and integers, floats (of the
     parameter's size), numpy scalars, or the bytes of a structure; shared_bytes: dynamic shared memory.
-    races: whether to look for data races. cooperative: whether blocks wait for each other: then all run at once.
-    blocks: the numbers of the blocks to run, x the innermost axis; None runs all.
-    Raises SimulationError where the kernel does what PTX leaves undefined, waits for ever, or is not simulated.
+    races: whether to detect data races. cooperative: whether blocks wait for each other, so that all must run together.
+    blocks: indices of the blocks to run, x being the innermost axis; None runs all.
+    Raises SimulationError for undefined behaviour, deadlocks and unsimulated instructions.
     """
     decoded = decode(kernel)
     shape, threads = _dim3(grid), _dim3(block)
@@ -59,7 +59,7 @@ def run(
 
 
 def _groups(launch: Launch, cooperative: bool, blocks: Iterable[int] | None) -> Iterator[tuple[int, int]]:
-    """The first block and the number of blocks of each group that runs together."""
+    """The first block and the number of blocks of each group of blocks that runs together."""
     if blocks is not None:
         yield from ((block, 1) for block in blocks)
         return
@@ -70,7 +70,7 @@ def _groups(launch: Launch, cooperative: bool, blocks: Iterable[int] | None) -> 
 
 
 def decode(kernel: Kernel) -> Decoded:
-    """The kernel ready to run; kept in ``kernel.decoded``. Raises SimulationError for what is not simulated."""
+    """Decode a kernel, memoized in ``kernel.decoded``. Raises SimulationError for features that are not simulated."""
     if "steps" not in kernel.decoded:
         kernel.decoded["steps"] = Decoder(kernel).decode()
     return cast(Decoded, kernel.decoded["steps"])
@@ -91,7 +91,7 @@ def _check_launch(kernel: Kernel, block: Dim3) -> None:
 
 
 def _parameters(kernel: Kernel, decoded: Decoded, args: Sequence[int | float | bytes | np.generic]) -> Storage:
-    """The bytes of the parameters, as the kernel addresses them."""
+    """The parameter bytes in the layout that the kernel addresses."""
     if len(args) != len(kernel.parameters):
         raise SimulationError(f"kernel {kernel.name} got {len(args)} arguments; expected {len(kernel.parameters)}")
     size = decoded.layout.parameter_bytes
@@ -135,7 +135,7 @@ def _run_blocks(decoded: Decoded, m: Threads) -> None:
 
 
 def _execute(decoded: Decoded, m: Threads, executed: list[int]) -> None:
-    """Runs until no lanes can. Lanes that reach the program counter of others join them."""
+    """Execute until no lane can run. Lanes that reach the program counter of others join them."""
     steps = decoded.steps
     budget = LIMIT
     while m.select():
@@ -163,7 +163,7 @@ def _execute(decoded: Decoded, m: Threads, executed: list[int]) -> None:
 
 
 def _check_held(m: Threads) -> None:
-    """Accumulators of asynchronous products may be moved, but not used before they were waited for."""
+    """Check that accumulators of asynchronous matmuls are only moved, not used, before they were waited for."""
     instruction = m.launch.kernel.code[m.pc]
     if instruction.opcode[0] == "wgmma":
         return
@@ -184,7 +184,7 @@ def _check_held(m: Threads) -> None:
 
 
 def _check_finished(m: Threads) -> None:
-    """Raises Fault where threads wait for others that do not come."""
+    """Raise Fault when threads wait for threads that never arrive."""
     for kind in (BARRIERS, MBARRIERS):
         if kind in m.devices and (fault := m.devices[kind].stuck(m)):
             raise fault

@@ -1,4 +1,4 @@
-"""Matrices of a warp: ``ldmatrix``, ``stmatrix``, ``mma.sync``, ``movmatrix`` (PTX ISA 9.7.14)."""
+"""Warp-level matrix instructions: ``ldmatrix``, ``stmatrix``, ``mma.sync``, ``movmatrix`` (PTX ISA 9.7.14)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from mlc_compiler.sim.threads import Threads
 
 Array = npt.NDArray[Any]
 LANE = np.arange(32)
-GROUP, IN_GROUP = LANE >> 2, LANE & 3  # the manual's groupID and threadID_in_group
+GROUP, IN_GROUP = LANE >> 2, LANE & 3  # groupID and threadID_in_group of the PTX ISA
 
 
 @dataclass(frozen=True)
 class Fragment:
-    """Which element of a matrix each lane's elements are: ``rows``, ``columns`` [32, n]."""
+    """The distribution of a matrix over lanes: ``rows`` and ``columns`` [32, n] of each lane's elements."""
 
     rows: Array
     columns: Array
@@ -34,7 +34,7 @@ class Fragment:
 
     @cached_property
     def order(self) -> Array:
-        """The position of each lane's elements in the matrix, row after row."""
+        """The row-major positions of each lane's elements in the matrix."""
         return (self.rows * self.shape[1] + self.columns).reshape(-1)
 
     @cached_property
@@ -42,18 +42,18 @@ class Fragment:
         return np.argsort(self.order)
 
     def assemble(self, values: Array) -> Array:
-        """``[warps, rows, columns]`` from ``[warps, 32, n]``."""
+        """Gather matrices [warps, rows, columns] from fragments [warps, 32, n]."""
         flat = values.reshape(len(values), -1)
         return flat.take(self.inverse, axis=1).reshape(len(values), *self.shape)
 
     def split(self, matrix: Array) -> Array:
-        """``[warps, 32, n]`` from ``[warps, rows, columns]``."""
+        """Distribute matrices [warps, rows, columns] to fragments [warps, 32, n]."""
         flat = matrix.reshape(len(matrix), -1)
         return flat.take(self.order, axis=1).reshape(len(matrix), *self.rows.shape)
 
 
 def fragment_a(depth: int, per_word: int) -> Fragment:
-    """The 16 x depth operand. per_word: elements of a 32-bit register. Words go down 8 rows first, then right."""
+    """Fragment of the 16 x depth operand A. per_word: elements per 32-bit register; words go down 8 rows first."""
     words = 16 * depth // 32 // per_word
     i = np.arange(words * per_word)
     word, part = i // per_word, i % per_word
@@ -63,7 +63,7 @@ def fragment_a(depth: int, per_word: int) -> Fragment:
 
 
 def fragment_b(depth: int, per_word: int) -> Fragment:
-    """The depth x 8 operand."""
+    """Fragment of the depth x 8 operand B."""
     words = max(depth * 8 // 32 // per_word, 1)
     i = np.arange(words * per_word)
     word, part = i // per_word, i % per_word
@@ -73,20 +73,20 @@ def fragment_b(depth: int, per_word: int) -> Fragment:
 
 
 def fragment_c(columns: int = 8) -> Fragment:
-    """The 16 x columns accumulator: pairs of neighbours, 8 rows down, then 8 columns right."""
+    """Fragment of the 16 x columns accumulator: pairs of neighbours, then 8 rows down, then 8 columns right."""
     i = np.arange(16 * columns // 32)
     rows = GROUP[:, None] + 8 * ((i >> 1) & 1)
     return Fragment(rows, IN_GROUP[:, None] * 2 + (i & 1) + 8 * (i >> 2), (16, columns))
 
 
 def _tf32(values: Array) -> Array:
-    """The hardware ignores the low 13 bits."""
+    """Truncate float32 to TF32: the hardware ignores the low 13 bits."""
     return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 @dataclass(frozen=True)
 class Element:
-    """How the operands of a matrix product are stored in registers. numbers: raw integers -> exact numbers."""
+    """The register format of matrix operands. numbers: converts raw integers to exact numbers."""
 
     raw: str
     numbers: Callable[[Array], Array]
@@ -113,7 +113,7 @@ DEPTHS = {
 
 
 def registers_of(m: Threads, sources: list[Value], raw: str) -> Array:
-    """``[warps, 32, n]`` elements of type ``raw`` from 32-bit registers."""
+    """The elements [warps, 32, n] of type ``raw`` in 32-bit registers."""
     words = np.stack([m.by_warp(source(m)) for source in sources], axis=2)
     return np.ascontiguousarray(words).view(raw)
 
@@ -167,7 +167,7 @@ def multiply_accumulate(instruction: Instruction, decoder: Decoder) -> Step:
 
 
 def accumulated(product: Array, sums: Array, saturate: bool) -> Array:
-    """The sum in the accumulator's type; integers wrap around, or are clamped."""
+    """Add a product to the accumulators in their dtype; integers wrap around, or saturate."""
     if sums.dtype != np.int32:
         return (product + sums).astype(sums.dtype)
     total = product.astype(np.int64) + sums
@@ -185,16 +185,16 @@ def _word_stores(operand: Operand, decoder: Decoder) -> list[Any]:
 
 
 def _matrix_form(instruction: Instruction, decoder: Decoder) -> int:
-    """How many 8x8 matrices of 16-bit elements are moved; other forms are refused."""
+    """The number of 8x8 matrices of 16-bit elements; other forms are refused."""
     if not (instruction.has("m8n8") and instruction.type == "b16") or BITS[instruction.type] != 16:
         raise decoder.refuse(instruction)
     return next(int(part[1:]) for part in instruction.opcode if part in ("x1", "x2", "x4"))
 
 
 def _row_addresses(m: Threads, at: Any, count: int) -> tuple[Array, Array, Array]:
-    """For each active warp the addresses of ``8 * count`` rows, which its first lanes hold.
+    """The addresses of ``8 * count`` rows per active warp, held by its first lanes.
 
-    Returns addresses and lanes ``[n]``, and the active warps' numbers.
+    Returns addresses and lanes, [n] each, and the indices of the active warps.
     """
     active = np.flatnonzero(m.active().reshape(-1, 32)[:, 0])
     lanes = (active[:, None] * 32 + np.arange(8 * count)).reshape(-1)
@@ -211,7 +211,7 @@ def _spread(m: Threads, at: Any) -> Array:
 
 @builds("ldmatrix", control=True)
 def load_matrices(instruction: Instruction, decoder: Decoder) -> Step:
-    """Lane ``8 i + r`` gives the address of row r of matrix i; lane l gets elements 2 (l % 4) and next of row l / 4."""
+    """``ldmatrix``: lane ``8 i + r`` holds the address of row r of matrix i; lane l gets 2 elements of row l / 4."""
     count = _matrix_form(instruction, decoder)
     decoder.accesses("shared", 16)
     at = addresses(instruction.operands[1], decoder)
@@ -238,7 +238,7 @@ def load_matrices(instruction: Instruction, decoder: Decoder) -> Step:
 
 @builds("stmatrix", control=True)
 def store_matrices(instruction: Instruction, decoder: Decoder) -> Step:
-    """The opposite of ``ldmatrix``."""
+    """``stmatrix``, the inverse of ``ldmatrix``."""
     count = _matrix_form(instruction, decoder)
     decoder.accesses("shared", 16)
     at = addresses(instruction.operands[0], decoder)
@@ -263,7 +263,7 @@ def store_matrices(instruction: Instruction, decoder: Decoder) -> Step:
 
 @builds("movmatrix", control=True)
 def transpose_matrix(instruction: Instruction, decoder: Decoder) -> Step:
-    """``movmatrix.sync.aligned.m8n8.trans.b16``: an 8x8 matrix in registers is transposed."""
+    """``movmatrix.sync.aligned.m8n8.trans.b16``: transpose an 8x8 matrix in registers."""
     source = decoder.source(instruction.operands[1], "u32")
     destination = decoder.destination(instruction.operands[0])
 

@@ -1,4 +1,4 @@
-"""``mbarrier`` objects (PTX ISA 9.7.13.15): arrivals and bytes of asynchronous copies complete a phase."""
+"""``mbarrier`` objects (PTX ISA 9.7.13.15): arrivals, and bytes of asynchronous copies, complete a phase."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEY = "mbarriers"
 
 @dataclass(frozen=True)
 class Delivery:
-    """A copy into shared memory that is in flight: rows of bytes at offsets of the shared storage."""
+    """A copy to shared memory in flight: rows of bytes at offsets of the shared storage."""
 
     offsets: Array
     data: Array
@@ -34,19 +34,19 @@ class Delivery:
 
 @dataclass(eq=False)
 class MBarrier:
-    """One object. pending: arrivals that the current phase still needs; bytes: those it still expects."""
+    """An mbarrier object. pending: arrivals missing in the current phase; bytes: transaction bytes still expected."""
 
     count: int
     pending: int
-    known: Array  # what those who arrived knew: see ``Clocks``
-    visible: Array  # the same, of completed phases
+    known: Array  # clocks of the arrived warps, see ``Clocks``
+    visible: Array  # clocks of completed phases
     phase: int = 0
     bytes: int = 0
     flying: list[Delivery] = field(default_factory=list)
     waiting: dict[int, Array] = field(default_factory=dict)  # suspended lanes by program counter
 
     def settle(self, m: Threads) -> None:
-        """Performs the copies in flight once all have arrived, and completes the phase if that was all."""
+        """Perform the copies in flight once all threads have arrived; complete the phase if no bytes are missing."""
         if self.pending:
             return
         for delivery in self.flying:
@@ -59,11 +59,11 @@ class MBarrier:
             self.visible = self.known.copy()
 
     def over(self, tokens: Array, parity: bool) -> Array:
-        """Whether the phases that ``tokens`` (from an arrival, or parities) name are complete."""
+        """Whether the phases named by ``tokens`` (arrival tokens, or parities) are complete."""
         return ((self.phase ^ tokens) & 1) == 1 if parity else tokens < self.phase
 
     def wake(self, m: Threads) -> None:
-        """Lets suspended lanes test again if the phase has changed."""
+        """Let suspended lanes test again if the phase has changed."""
         before = self.phase
         if self.waiting:
             self.settle(m)
@@ -74,7 +74,7 @@ class MBarrier:
 
 
 class MBarriers:
-    """All objects by (block among those simulated, shared address)."""
+    """All mbarrier objects by (block among those simulated, shared address)."""
 
     def __init__(self, m: Threads):
         self.objects: dict[tuple[int, int], MBarrier] = {}
@@ -86,7 +86,7 @@ class MBarriers:
         return found
 
     def stuck(self, m: Threads) -> Fault | None:
-        """Why threads wait for ever: all objects that threads of one block wait for."""
+        """The fault that describes a deadlock: all objects that threads of one block wait for; None if none waits."""
         waits = [(key, barrier) for key, barrier in self.objects.items() if barrier.waiting]
         if not waits:
             return None
@@ -109,7 +109,7 @@ def mbarriers_of(m: Threads) -> MBarriers:
 
 
 def shared_addresses(m: Threads, places: Array, lanes: Array) -> Array:
-    """Addresses within shared memory, of generic ones too."""
+    """Addresses within shared memory, converted from generic ones if necessary."""
     windows = places & ~((1 << 56) - 1)
     wrong = (windows != 0) & (windows != SHARED_WINDOW)
     if wrong.any():
@@ -118,7 +118,7 @@ def shared_addresses(m: Threads, places: Array, lanes: Array) -> Array:
 
 
 def groups(m: Threads, places: Array, lanes: Array) -> Iterator[tuple[MBarrier, Array]]:
-    """The objects that lanes name, each with the positions of its lanes."""
+    """The objects addressed by lanes, each with the positions of its lanes."""
     keys = (m.lane_block[lanes] << 32) | places
     barriers = mbarriers_of(m)
     for key in np.unique(keys):
@@ -127,14 +127,14 @@ def groups(m: Threads, places: Array, lanes: Array) -> Iterator[tuple[MBarrier, 
 
 
 def note(m: Threads, places: Array, lanes: Array, kind: str) -> None:
-    """An object's initialization has to be ordered before its use."""
+    """Record an access of an object, whose initialization must be ordered before its use."""
     for part in access.parts(m, "shared", places, lanes, 8, store=True, counted=False):
         access.note(m, part, 8, kind)
         part.storage.mark(part.offsets, 8, WRITTEN)
 
 
 def arrive(m: Threads, places: Array, lanes: Array, counts: Array, expected: Array) -> Array:
-    """Each lane arrives ``counts`` times and adds ``expected`` bytes; returns the phases before."""
+    """Arrive ``counts`` times per lane and expect ``expected`` more bytes; returns the phases before."""
     phases = np.zeros(len(lanes), np.uint64)
     note(m, places, lanes, "update")
     for barrier, which in groups(m, places, lanes):
@@ -155,7 +155,7 @@ def arrive(m: Threads, places: Array, lanes: Array, counts: Array, expected: Arr
 
 
 def deliver(m: Threads, place: int, lane: int, delivery: Delivery) -> None:
-    """Adds a copy that ``lane`` issued to the object that it completes on."""
+    """Add a copy issued by ``lane`` to the object on which it completes."""
     lanes = np.array([lane])
     note(m, np.array([place]), lanes, "update")
     for barrier, _ in groups(m, np.array([place]), lanes):
@@ -254,7 +254,7 @@ def _expect(instruction: Instruction, decoder: Decoder) -> Step:
 
 
 def _wait(instruction: Instruction, decoder: Decoder) -> Step:
-    """``try_wait`` suspends threads until the phase is complete; ``test_wait`` answers at once."""
+    """``try_wait`` suspends threads until the phase is complete; ``test_wait`` returns immediately."""
     target, at = decoder.destination(instruction.operands[0]), addresses(instruction.operands[1], decoder)
     parity = instruction.has("parity")
     token = decoder.source(instruction.operands[2], "u32" if parity else "u64")
@@ -268,7 +268,7 @@ def _wait(instruction: Instruction, decoder: Decoder) -> Step:
         done = np.zeros(m.size, bool)
         for barrier, which in groups(m, places, lanes):
             if not barrier.over(tokens[which], parity).all():
-                barrier.settle(m)  # copies take as long as somebody's progress does not depend on them
+                barrier.settle(m)  # delay copies as long as no thread's progress depends on them
             over = barrier.over(tokens[which], parity)
             done[lanes[which]] = over
             m.clocks.learn(np.unique(lanes[which[over]] >> 5), barrier.visible)

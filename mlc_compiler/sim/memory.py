@@ -1,4 +1,4 @@
-"""Device memory: allocations at fixed addresses, with a map of the bytes that were written."""
+"""Device memory: allocations at fixed addresses, with the initialization state of each byte."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from mlc_compiler.sim.program import Variable
 
 Array = npt.NDArray[Any]
 
-FIRST_ADDRESS = 1 << 45  # no process has memory there on x86-64 and AArch64 Linux unless it asks for it
+FIRST_ADDRESS = 1 << 45  # unused address range of processes on x86-64 and AArch64 Linux
 ALIGNMENT = 256
 SECTOR = 32  # bytes
-NEVER, WRITTEN, PENDING = 0, 1, 2  # states of a byte; PENDING: the destination of a copy that nobody has waited for
+NEVER, WRITTEN, PENDING = 0, 1, 2  # state of a byte; PENDING: destination of a copy that no thread has waited for
 ALL_WRITTEN = {width: int.from_bytes(b"\1" * width, "little") for width in (1, 2, 4, 8)}
 
 
 @dataclass(eq=False)
 class Storage:
-    """Bytes that loads and stores of one kind go to.
+    """The memory behind loads and stores of one kind.
 
-    data: uint8, a multiple of 32 bytes; state: the state of each byte, None where all are written from the start;
-    start: the address of the first byte; low, high: the addresses that may be accessed. unsettled: of each sector,
-    whether a kernel may have written it that may still run; None: of no sector.
+    data: uint8, a multiple of 32 bytes; state: the state of each byte, None when all are initially written;
+    start: the address of the first byte; low, high: the addresses that may be accessed. unsettled: for each sector,
+    whether a kernel that may still run may have written it; None: no sector.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Storage:
     owner: object = field(default=None, repr=False)
 
     def load(self, offsets: Array, width: int, dtype: np.dtype[Any], lanes: Array) -> Array:
-        """``[n, width // itemsize]`` elements at byte offsets, which are aligned and within bounds."""
+        """Load elements [n, width // itemsize] at byte offsets, which must be aligned and within bounds."""
         units = offsets // width
         if self.state is not None:
             self._check_written(units, width, offsets, lanes)
@@ -66,7 +66,7 @@ class Storage:
             rows[offsets // width] = ALL_WRITTEN[word] * state
 
     def unsettle(self, offsets: Array | slice) -> None:
-        """Note that a kernel writes the sectors at byte offsets."""
+        """Record that a kernel writes the sectors at byte offsets."""
         if self.unsettled is None:
             self.unsettled = np.zeros(len(self.data) // SECTOR, bool)
         self.unsettled[offsets if isinstance(offsets, slice) else offsets // SECTOR] = True
@@ -97,21 +97,21 @@ class Storage:
 class Memory:
     """The memory of a device.
 
-    Addresses given out start at 2**45 and leave gaps, so that an access past the end is found. Host memory can be
-    registered at its own address, as a driver does whose device pointers are host pointers.
+    Allocated addresses start at 2**45 and leave gaps, so that out-of-bounds accesses are detected. Host memory can be
+    registered at its own address, like pinned memory whose device pointers are host pointers.
     """
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._storages: list[Storage] = []
         self._next = FIRST_ADDRESS
-        self._variables: dict[int, tuple[int, Variable]] = {}  # by identity: modules may use the same names
+        self._variables: dict[int, tuple[int, Variable]] = {}  # by ``id``, because modules may use the same names
 
     def allocate(self, content: int | Array, name: str = "global", initialized: bool = False) -> int:
-        """The address of a new allocation.
+        """Allocate memory and return its address.
 
         content: a size in bytes, or an array whose bytes are copied (and are initialized).
-        initialized: whether the bytes of a size count as written; they are zero.
+        initialized: whether the zeroed bytes of an allocation by size count as written.
         """
         nbytes = content if isinstance(content, int) else content.nbytes
         padded = -(-max(nbytes, 1) // 32) * 32
@@ -128,9 +128,9 @@ class Memory:
     def register(
         self, address: int, nbytes: int, name: str = "global", initialized: bool = True, owner: object = None
     ) -> None:
-        """Makes host memory accessible at its own address; ``owner`` is kept alive.
+        """Make host memory accessible at its own address; ``owner`` is kept alive.
 
-        Raises SimulationError where it overlaps another allocation.
+        Raises SimulationError when it overlaps another allocation.
         """
         start, end = address & ~31, -(-(address + nbytes) // 32) * 32
         at = bisect.bisect_right(self._starts, address)
@@ -142,12 +142,12 @@ class Memory:
         self._insert(Storage(name, data, state, start, address, address + nbytes, owner=owner))
 
     def free(self, address: int) -> None:
-        """Forgets the allocation that starts at ``address``."""
+        """Free the allocation that starts at ``address``."""
         storage = self._storages.pop(self._index(address))
         self._starts.remove(storage.low)
 
     def view(self, address: int, dtype: npt.DTypeLike, shape: Sequence[int]) -> Array:
-        """An array over the memory at ``address``; writing to it does not count as initialization (see ``mark``)."""
+        """An array view of the memory at ``address``; writing to it does not mark it written (see ``mark_written``)."""
         storage = self._storages[self._index(address)]
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
         if address + nbytes > storage.high:
@@ -156,22 +156,22 @@ class Memory:
         return storage.data[first : first + nbytes].view(dtype).reshape(shape)
 
     def mark_written(self, address: int, nbytes: int) -> None:
-        """Declares bytes initialized, for example after a copy from the host."""
+        """Mark bytes as initialized, for example after a copy from the host."""
         storage = self._storages[self._index(address)]
         if storage.state is not None:
             storage.state[address - storage.start : address - storage.start + nbytes] = WRITTEN
 
     def unsettle(self, address: int) -> None:
-        """A kernel that may still run may write all of the allocation at ``address``."""
+        """Record that a kernel that may still run may write the whole allocation at ``address``."""
         self._storages[self._index(address)].unsettle(slice(None))
 
     def settle(self) -> None:
-        """All kernels have ended."""
+        """Record that all kernels have ended."""
         for storage in self._storages:
             storage.unsettled = None
 
     def variable(self, variable: Variable) -> int:
-        """The address of a module's .const or .global variable, which exists from its first use."""
+        """The address of a module's .const or .global variable, which is allocated at its first use."""
         if id(variable) not in self._variables:
             address = self.allocate(variable.nbytes, variable.name, initialized=True)
             if variable.data is not None:
@@ -181,7 +181,7 @@ class Memory:
         return self._variables[id(variable)][0]
 
     def find(self, address: int) -> Storage | None:
-        """The allocation that holds ``address``."""
+        """The allocation that contains ``address``, or None."""
         at = bisect.bisect_right(self._starts, address) - 1
         if at < 0 or address >= self._storages[at].high:
             return None

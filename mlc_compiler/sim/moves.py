@@ -38,7 +38,7 @@ COMBINE: dict[str, Formula] = {
 
 
 def comparison(name: str, floating: bool) -> Formula:
-    """A comparison; ``ne`` of floats is false for NaN, the ``u`` forms are true for it."""
+    """The comparison ``name``; ``ne`` of floats is false for NaN, the unordered ``u`` forms are true for NaN."""
     if name in UNORDERED:
         plain = COMPARISONS[UNORDERED[name]]
         return lambda a, b: plain(a, b) | np.isnan(a) | np.isnan(b)
@@ -49,7 +49,7 @@ def comparison(name: str, floating: bool) -> Formula:
 
 @builds("setp", "set")
 def compare(instruction: Instruction, decoder: Decoder) -> Step:
-    """``setp.cmp[.bool].type p[|q], a, b[, c]``; ``set`` gives all ones or 1.0 instead of a predicate."""
+    """``setp.cmp[.bool].type p[|q], a, b[, c]``; ``set`` writes all ones or 1.0 instead of a predicate."""
     kind = instruction.type
     test = comparison(instruction.opcode[1], PACKED.get(kind, kind).lstrip("b")[0] == "f")
     target, a, b, *rest = instruction.operands
@@ -101,7 +101,7 @@ def select(instruction: Instruction, decoder: Decoder) -> Step:
 
 @builds("slct")
 def select_by_sign(instruction: Instruction, decoder: Decoder) -> Step:
-    """``slct d, a, b, c``: a where c >= 0."""
+    """``slct d, a, b, c``: a where c >= 0, else b."""
     target, a, b, c = instruction.operands
     kind = f"u{BITS[instruction.opcode[-2]]}"
     sources = [decoder.source(a, kind), decoder.source(b, kind), decoder.source(c, instruction.type)]
@@ -110,7 +110,7 @@ def select_by_sign(instruction: Instruction, decoder: Decoder) -> Step:
 
 @builds("mov")
 def move(instruction: Instruction, decoder: Decoder) -> Step:
-    """Moves, and packs or unpacks vectors: the first item is the lowest part."""
+    """``mov``; also packs and unpacks vectors, whose first item is the lowest part."""
     target, value = instruction.operands
     kind = instruction.type
     if kind == "b128":

@@ -1,4 +1,4 @@
-"""The operands of one PTX instruction."""
+"""Parser of the operands of a PTX instruction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Atom = Callable[[str], Operand]
 
 
 def split_list(text: str) -> list[str]:
-    """The comma-separated items of ``text``; commas within brackets do not separate."""
+    """Split ``text`` at commas that are not within brackets."""
     items, depth, start = [], 0, 0
     for at, char in enumerate(text):
         if char in "([{":
@@ -26,7 +26,7 @@ def split_list(text: str) -> list[str]:
 
 
 def parse_operands(text: str, atom: Atom) -> tuple[Operand, ...]:
-    """Operands of an instruction; ``atom`` reads names and numbers."""
+    """Parse the operands of an instruction; ``atom`` parses names and numbers."""
     return tuple(_operand(item, atom) for item in split_list(text))
 
 

@@ -1,4 +1,4 @@
-"""PTX text -> ``Program``. Grammar: PTX ISA 9.0, sections 4 and 5."""
+"""Parser from PTX text to ``Program``. Grammar: PTX ISA 9.0, sections 4 and 5."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ GUARD = re.compile(r"@(!?)\s*([\w$%]+)\s+")
 
 
 def parse_ptx(text: str) -> Program:
-    """Parses a PTX module.
+    """Parse a PTX module.
 
     Raises SimulationError, with the line, for text that is not PTX or that the simulator cannot represent.
-    Instructions that it does not know are refused when a kernel that has them is run.
+    Unknown instructions are refused when a kernel that contains them runs.
     """
     return _Module(_without_comments(text)).parse()
 
 
 def _without_comments(text: str) -> str:
-    """The text with comments blanked and its lines kept."""
+    """Blank the comments of a text, keeping its lines."""
     blank = lambda match: re.sub(r"[^\n]", " ", match.group())  # noqa: E731
     return re.sub(r"//[^\n]*|/\*.*?\*/", blank, text, flags=re.S)
 
@@ -41,7 +41,7 @@ class _Module:
     def __init__(self, text: str):
         self.text = text
         self.at = 0
-        self.counted = (0, 1)  # a place and its line
+        self.counted = (0, 1)  # a position and its line
         self.version = self.target = ""
         self.variables: list[Variable] = []
         self.functions: dict[str, Function] = {}
@@ -69,7 +69,7 @@ class _Module:
             self.at = self.text.index("}", self.at) + 1
 
     def _line(self) -> int:
-        """The line of the current place; places only advance."""
+        """The line of the current position; positions only advance."""
         start, line = self.counted
         self.counted = (self.at, line + self.text.count("\n", start, self.at))
         return self.counted[1]
@@ -78,7 +78,7 @@ class _Module:
         return SimulationError(message, where=[f"line {self._line()} of the PTX"])
 
     def _statement(self) -> str:
-        """The text up to the next semicolon, which is consumed."""
+        """Consume and return the text up to the next semicolon."""
         end = self.text.find(";", self.at)
         if end < 0:
             raise self._fail("PTX ends within a statement; expected ';'")
@@ -86,7 +86,7 @@ class _Module:
         return statement
 
     def _parentheses(self) -> list[str]:
-        """``(a, b)`` at the current place, or nothing."""
+        """Parse ``(a, b)`` at the current position; empty if there is none."""
         match = re.compile(r"\s*\(([^()]*)\)").match(self.text, self.at)
         if match is None:
             return []
@@ -158,7 +158,7 @@ def _performance_directives(text: str) -> dict[str, tuple[int, ...]]:
 
 
 def _initial_bytes(text: str, kind: str, nbytes: int) -> bytes:
-    """The bytes of an initializer; literals of a ``.b8`` array are bytes, those of ``.f32`` may be ``0f...``."""
+    """The bytes of an initializer; literals of a ``.b8`` array are bytes, literals of ``.f32`` may be ``0f...``."""
     width = BITS[kind] // 8
     data = b""
     for literal in split_list(text.replace("{", "").replace("}", "")):
@@ -174,7 +174,7 @@ def _initial_bytes(text: str, kind: str, nbytes: int) -> bytes:
 
 
 class _Body:
-    """The statements of one function."""
+    """Parser of the statements of one function."""
 
     def __init__(self, module: _Module):
         self.module = module
@@ -193,7 +193,7 @@ class _Body:
         return resolve_labels(self.code), tuple(self.widths), tuple(self.variables)
 
     def _statements(self) -> Iterator[tuple[str, int]]:
-        """Statements and their lines, while scopes are entered and left and labels noted."""
+        """Yield statements and their lines, tracking scopes and labels."""
         module = self.module
         space = re.compile(r"\s*")
         while True:
@@ -218,7 +218,7 @@ class _Body:
                 yield module._statement(), line
 
     def _label(self, name: str) -> int | tuple[str, ...]:
-        """The place of a label, or the labels of ``name: .branchtargets ...``."""
+        """The position of a label, or the labels of ``name: .branchtargets ...``."""
         module = self.module
         match = re.compile(r"\s*\.branchtargets\s+([^;]*);").match(module.text, module.at)
         if match is None:

@@ -26,7 +26,7 @@ class Immediate:
     """A literal: an integer, or the value of a ``0f...``/``0d...`` literal with ``bits`` 32 or 64."""
 
     value: int
-    bits: int = 0  # 0: an integer, which takes the width of the instruction's type
+    bits: int = 0  # 0: an integer of the width of the instruction's type
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Address:
 
 @dataclass(frozen=True)
 class Vector:
-    """``{a, b, ...}``, or a parenthesised list of a call."""
+    """``{a, b, ...}``, or the parenthesized list of a call."""
 
     items: tuple[Operand, ...]
 
@@ -85,7 +85,7 @@ class Negated:
 
 @dataclass(frozen=True)
 class Sink:
-    """``_``: a destination that is not wanted."""
+    """``_``: a discarded destination."""
 
 
 Operand: TypeAlias = Register | Immediate | Special | Symbol | Label | Address | Vector | Pair | Negated | Sink
@@ -113,7 +113,7 @@ class Instruction:
 
     opcode: tuple[str, ...]
     operands: tuple[Operand, ...]
-    guard: Operand | None  # a predicate register, maybe negated
+    guard: Operand | None  # a predicate register, possibly negated
     line: int
     text: str
 
@@ -122,13 +122,13 @@ class Instruction:
 
     @property
     def type(self) -> str:
-        """The last type of the opcode, which is the type of its sources."""
+        """The last type in the opcode, which is the type of the sources."""
         return next((part for part in reversed(self.opcode) if part in BITS), "")
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable of one state space; ``nbytes`` 0 is an external array, whose size the launch gives."""
+    """A variable of a state space; ``nbytes`` 0: an external array, whose size the launch determines."""
 
     name: str
     space: str
@@ -139,7 +139,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Function:
-    """A kernel or device function: its own instructions, with labels resolved; calls are not expanded."""
+    """A kernel or device function: its instructions, with labels resolved and calls not inlined."""
 
     name: str
     is_kernel: bool
@@ -153,10 +153,10 @@ class Function:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A kernel with all calls expanded in place.
+    """A kernel with all calls inlined.
 
-    parameters: in order, each with its size in bytes; variables: by name, those of the module included;
-    maxntid: the largest block that ``.maxntid`` or ``.reqntid`` allows, () where neither is given;
+    parameters: in order, each with its size in bytes; variables: by name, including those of the module;
+    maxntid: the largest block that ``.maxntid`` or ``.reqntid`` allows, () when neither is given;
     shared_bytes: static shared memory; target: for example "sm_90a".
     """
 
@@ -168,7 +168,7 @@ class Kernel:
     code: tuple[Instruction, ...]
     maxntid: tuple[int, ...]
     shared_bytes: int
-    decoded: dict[str, object] = field(default_factory=dict)  # what the simulator made of it, kept between launches
+    decoded: dict[str, object] = field(default_factory=dict)  # cached by the simulator between launches
 
 
 @dataclass(frozen=True, eq=False)

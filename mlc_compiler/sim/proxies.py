@@ -1,4 +1,4 @@
-"""``fence.proxy.async`` (PTX ISA 8.3): asynchronous instructions see what threads store only after it."""
+"""``fence.proxy.async`` (PTX ISA 8.3): needed between threads' stores and asynchronous reads of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEY = "proxies"
 
 
 class Proxies:
-    """By block and warp: the clock up to which the warp's stores are behind a fence, its own or one that followed."""
+    """By block and warp: the clock up to which the warp's stores precede a proxy fence, its own or a later one."""
 
     def __init__(self, m: Threads):
         self.fenced = np.zeros((m.blocks, m.warps_per_block), np.int32)
@@ -39,7 +39,7 @@ def fence_proxy(m: Threads) -> None:
 
 
 def check_fenced(m: Threads, part: Part, width: int) -> None:
-    """Raises Fault where an asynchronous instruction reads shared memory that threads stored without a fence."""
+    """Raise Fault when an asynchronous instruction reads shared memory that threads stored without a proxy fence."""
     if part.shadow is None:
         return
     codes = part.shadow.stored_by_threads(part.offsets, width)

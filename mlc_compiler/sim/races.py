@@ -1,8 +1,8 @@
-"""Data races, by vector clocks of warps.
+"""Data race detection by vector clocks of warps.
 
-Each warp has a clock that advances at its synchronizations, and knows which clock of every other warp it has
-synchronized with (Flanagan and Freund, FastTrack, PLDI 2009, at the granularity of warps). An access of another warp is
-ordered before one's own if its clock is known. Within a warp, another thread's access is ordered if the warp
+Each warp has a clock that advances at its synchronizations, and knows up to which clock of every other warp it has
+synchronized (Flanagan and Freund, FastTrack, PLDI 2009, at the granularity of warps). An access of another warp is
+ordered before the current one if its clock is known. Within a warp, another thread's access is ordered if the warp has
 synchronized since. Different blocks are never ordered, except for accesses that are atomic on both sides.
 """
 
@@ -17,47 +17,47 @@ Array = npt.NDArray[Any]
 THREAD_BITS, BLOCK_SHIFT = 10, 34
 THREAD_MASK = (1 << THREAD_BITS) - 1
 CLOCK_MASK = (1 << (BLOCK_SHIFT - THREAD_BITS)) - 1
-SEVERAL = 32  # in place of a lane: more than one lane of the warp
+SEVERAL = 32  # instead of a lane: several lanes of the warp
 
 
 class Clocks:
-    """Vector clocks of the warps of ``blocks`` blocks. known[w, v]: what warp w knows of warp v of its block."""
+    """Vector clocks of the warps of ``blocks`` blocks. known[w, v]: the clock of warp v that warp w knows."""
 
     def __init__(self, blocks: int, warps: int):
         self.blocks, self.warps = blocks, warps
         self._own = np.ones((blocks, warps), np.int32)
         self._seen = np.zeros((blocks, warps, warps), np.int32)
-        self.version = 0  # changes with every clock and all that is known
+        self.version = 0  # incremented whenever clocks or knowledge change
 
     @property
     def own(self) -> Array:
-        """``[blocks * warps]``: the clock of each warp."""
+        """The clock of each warp, [blocks * warps]."""
         return self._own.reshape(-1)
 
     @property
     def seen(self) -> Array:
-        """``[blocks * warps, warps]``: accesses of warp v up to this clock are ordered before what comes next."""
+        """Accesses of warp v up to this clock are ordered before the warp's next ones; [blocks * warps, warps]."""
         return self._seen.reshape(-1, self.warps)
 
     def synchronize(self, participants: Array) -> None:
-        """A barrier of the warps ``participants`` [blocks, warps]: each block's own."""
+        """Synchronize the warps ``participants`` [blocks, warps] of each block at a barrier."""
         self.join(participants, self.collect(participants))
 
     def collect(self, participants: Array) -> Array:
-        """``[blocks, warps]``: what the participants of each block know together, their own past included."""
+        """The joined clocks of each block's participants, including their own accesses so far: [blocks, warps]."""
         diagonal = np.arange(self.warps)
         full = self._seen.copy()
         full[:, diagonal, diagonal] = self._own
         return np.where(participants[:, :, None], full, 0).max(axis=1)
 
     def join(self, participants: Array, known: Array) -> None:
-        """The participants learn ``known`` [blocks, warps] and start a new interval."""
+        """Join ``known`` [blocks, warps] into the participants' clocks and start a new interval."""
         joined = np.maximum(self._seen, known[:, None, :])
         self._seen = np.where(participants[:, :, None], joined, self._seen)
         self.advance(participants)
 
     def release(self, warps: Array) -> Array:
-        """``[n, warps of a block]``: what each of ``warps`` knows, itself included; its next accesses are not."""
+        """The clocks known to ``warps``, own accesses included, [n, warps of a block]; starts new intervals of them."""
         self.version += 1
         known = self.seen[warps]
         known[np.arange(len(warps)), warps % self.warps] = self.own[warps]
@@ -65,12 +65,12 @@ class Clocks:
         return known
 
     def learn(self, warps: Array, known: Array) -> None:
-        """Orders the accesses ``known`` [warps of a block] before what ``warps`` do next."""
+        """Order the accesses ``known`` [warps of a block] before the next accesses of ``warps``."""
         self.version += 1
         self.seen[warps] = np.maximum(self.seen[warps], known)
 
     def advance(self, participants: Array) -> None:
-        """Accesses of a warp so far are ordered before its later ones, between its threads too."""
+        """Order the accesses of each participating warp so far before its later ones, also between its threads."""
         self.version += 1
         diagonal = np.arange(self.warps)
         own = self._seen[:, diagonal, diagonal]
@@ -79,13 +79,13 @@ class Clocks:
 
 
 class Order(Protocol):
-    """What orders accesses of different blocks."""
+    """Interface of an order between accesses of different blocks."""
 
     def ordered(self, codes: Array, blocks: Array) -> Array: ...
 
 
 class Accessors:
-    """Who accesses: for each of n threads its warp, its number in the block, its block, and an access code."""
+    """The accessing threads: for each of n threads its warp, its index in the block, its block, and its access code."""
 
     def __init__(self, clocks: Clocks, lanes: Array, block: Array, order: Order | None = None):
         per_block = clocks.warps * 32
@@ -100,7 +100,7 @@ class Accessors:
         self.order = order
 
     def unordered(self, code: Array) -> Array:
-        """Whether the accesses ``code`` [n, k] (0: none) are of other threads and not ordered before ours."""
+        """Whether the accesses ``code`` [n, k] (0: none) are by other threads and unordered with the current ones."""
         thread = code & THREAD_MASK
         clock = (code >> THREAD_BITS) & CLOCK_MASK
         known = clock <= self.seen[self.warp[:, None], thread >> 5]
@@ -112,7 +112,7 @@ class Accessors:
 
 
 class Conflict(Exception):
-    """Access ``position`` of the instruction conflicts with an earlier one, given by its code."""
+    """Access ``position`` of an instruction conflicts with an earlier access, given by its code."""
 
     def __init__(self, position: int, code: int, kind: str):
         super().__init__(kind)
@@ -126,13 +126,13 @@ def _raise_first(bad: Array, codes: Array, kind: str) -> None:
 
 
 class ReadTable:
-    """The last reads of every granule by each warp: exact, ``[granules, warps]``. For shared memory."""
+    """The last read of every granule by each warp, exact: [granules, warps]. For shared memory."""
 
     def __init__(self, granules: int, warps: int):
         self.last = np.zeros((granules, warps), np.int32)  # clock << 6 | lane, or SEVERAL
 
     def check(self, who: Accessors, granules: Array, kind: str) -> None:
-        """Raises Conflict where a read by another thread is not ordered before an access of ``granules`` [n, k]."""
+        """Raise Conflict when another thread's read is not ordered before an access of ``granules`` [n, k]."""
         last = self.last[granules]  # [n, k, warps]
         late = (last >> 6) > who.seen[who.warp][:, None, :]
         if not late.any():
@@ -161,11 +161,11 @@ class ReadTable:
 
 
 class LastReader:
-    """One reader of every granule, and whether several blocks read it. For global memory."""
+    """The last reader of every granule, and one of another block. For global memory."""
 
     def __init__(self, granules: int) -> None:
         self.last = np.zeros(granules, np.int64)
-        self.other = np.zeros(granules, np.int64)  # a reader of another block
+        self.other = np.zeros(granules, np.int64)  # a reader in another block
 
     def check(self, who: Accessors, granules: Array, kind: str) -> None:
         for codes in (self.last[granules], self.other[granules]):
@@ -184,18 +184,18 @@ class LastReader:
 
 
 class Shadow:
-    """Who accessed each granule of ``width`` bytes of one storage."""
+    """The last accesses of each granule of ``width`` bytes of a storage."""
 
     def __init__(self, nbytes: int, width: int, warps: int | None):
-        """warps: those of a block, for shared memory; None for global memory."""
+        """Initialize the shadow. warps: warps per block for shared memory; None for global memory."""
         self.width = width
         self.granules = nbytes // width
         self._warps = warps
         self.writer = np.zeros(self.granules, np.int64)
-        self.written = False  # whether ``writer`` has any
+        self.written = False  # whether any granule has a writer
         self.readers = self._table()
         self.atomics: ReadTable | LastReader | None = None
-        self.copied: Array | None = None  # granules that an asynchronous copy wrote last
+        self.copied: Array | None = None  # granules last written by an asynchronous copy
 
     def _table(self) -> ReadTable | LastReader:
         return LastReader(self.granules) if self._warps is None else ReadTable(self.granules, self._warps)
@@ -204,7 +204,7 @@ class Shadow:
         return (offsets // self.width)[:, None] + np.arange(max(width // self.width, 1))
 
     def read(self, who: Accessors, offsets: Array, width: int) -> None:
-        """Raises Conflict where a write by another thread is not ordered before the read."""
+        """Record a read. Raises Conflict when another thread's write is not ordered before it."""
         granules = self._granules(offsets, width)
         self._check_writer(who, granules, "read of what another thread writes")
         if self.atomics is not None:
@@ -224,19 +224,19 @@ class Shadow:
             self.copied[granules] = False
 
     def mark_copied(self, offsets: Array, width: int) -> None:
-        """Says that the last write was an asynchronous copy's."""
+        """Record that the last write was made by an asynchronous copy."""
         if self.copied is None:
             self.copied = np.zeros(self.granules, bool)
         self.copied[self._granules(offsets, width)] = True
 
     def stored_by_threads(self, offsets: Array, width: int) -> Array:
-        """``[n, k]``: codes of the last writes, 0 where there is none or an asynchronous copy made it."""
+        """Codes of the last writes by threads, [n, k]; 0 without one, or for an asynchronous copy."""
         granules = self._granules(offsets, width)
         codes = self.writer[granules]
         return codes if self.copied is None else np.where(self.copied[granules], 0, codes)
 
     def update(self, who: Accessors, offsets: Array, width: int) -> None:
-        """An atomic access: it conflicts with plain reads and writes only."""
+        """Record an atomic access, which conflicts only with non-atomic reads and writes."""
         granules = self._granules(offsets, width)
         self._check_write(who, granules)
         if self.atomics is None:
@@ -245,7 +245,7 @@ class Shadow:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes in granules that were read plainly; global memory only."""
+        """Bytes of granules read non-atomically; for global memory only."""
         return int(np.count_nonzero(self.readers.last)) * self.width
 
     @property

@@ -1,4 +1,4 @@
-"""Names of a function: registers, variables and labels, which nested braces may hide."""
+"""Names of a function: registers, variables and labels, with nested scopes."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ SPECIALS = (
 
 @dataclass(frozen=True)
 class ScopedLabel(Label):
-    """A label before it is resolved."""
+    """An unresolved label."""
 
     scope: Scope | None = None
 
 
 @dataclass(eq=False)
 class Scope:
-    """One pair of braces. ranges: name or prefix of registers -> (bits, first index, count or -1 for a single one)."""
+    """One pair of braces. ranges: register name or prefix -> (bits, first index, count or -1 for a single one)."""
 
     parent: Scope | None
     number: int
     ranges: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     variables: set[str] = field(default_factory=set)
     labels: dict[str, int | tuple[str, ...]] = field(default_factory=dict)
-    known: dict[str, Register | None] = field(default_factory=dict)  # what names stand for: declarations come first
+    known: dict[str, Register | None] = field(default_factory=dict)  # resolved names
 
     @property
     def prefix(self) -> str:
         return f"{self.number}:" if self.number else ""
 
     def operand(self, token: str, text: str, line: int) -> Operand:
-        """The operand that a name or number stands for."""
+        """Parse a name or number to an operand."""
         if token.startswith("!"):
             return Negated(self.operand(token[1:].strip(), text, line))
         if NUMBER.fullmatch(token):
@@ -88,7 +88,7 @@ class Scope:
         return None
 
     def _variable(self, name: str) -> str:
-        """The name of a variable with the prefix of the scope that declares it."""
+        """The name of a variable with the prefix of its declaring scope."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.variables:
@@ -106,14 +106,14 @@ class Scope:
 
 
 def _decimal(token: str) -> str:
-    """PTX writes octal with a leading 0; LLVM never does, except for 0 itself."""
+    """Convert an octal literal of PTX (leading 0) to Python's syntax; LLVM emits none, except for 0 itself."""
     sign, digits = ("-", token[1:]) if token.startswith("-") else ("", token)
     octal = len(digits) > 1 and digits[0] == "0" and digits[1].isdigit()
     return sign + ("0o" + digits[1:] if octal else digits)
 
 
 def resolve_labels(code: Sequence[Instruction]) -> tuple[Instruction, ...]:
-    """Instructions with labels replaced by their targets, and other names by symbols."""
+    """Replace labels in instructions by their targets, and other names by symbols."""
     return tuple(replace(i, operands=tuple(_resolve(o) for o in i.operands)) for i in code)
 
 

@@ -1,7 +1,7 @@
-"""Tensor maps: what ``cp.async.bulk.tensor`` knows of a tensor in global memory (PTX ISA 5.5).
+"""Tensor maps: descriptors of tensors in global memory for ``cp.async.bulk.tensor`` (PTX ISA 5.5).
 
-The driver's own format is not public; the simulator has its own, of the same 128 bytes, and ``encode_tensor_map`` takes
-the place of ``cuTensorMapEncodeTiled``.
+The driver's format is not public; the simulator uses a different one, also of 128 bytes, and ``encode_tensor_map``
+takes the place of ``cuTensorMapEncodeTiled``.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ FORMAT = struct.Struct("<4sBBHQ5I4Q5I")
 MAGIC = b"TMAP"
 NBYTES = 128
 ITEM_BYTES = {0: 1, 1: 2, 2: 4, 6: 2, 7: 4, 9: 2}
-"""Bytes of an element by CUtensorMapDataType (cuda.h): integers without sign, float16, float32, bfloat16."""
+"""Bytes per element by CUtensorMapDataType (cuda.h): unsigned integers, float16, float32, bfloat16."""
 SWIZZLES = {0: 0, 1: 32, 2: 64, 3: 128}
-"""Bytes by CUtensorMapSwizzle."""
+"""Swizzle width in bytes by CUtensorMapSwizzle."""
 
 
 @dataclass(frozen=True)
 class Box:
-    """The copies between a box of a tensor and shared memory: units of ``width`` bytes, -1 outside the tensor."""
+    """Copies between a box of a tensor and shared memory: addresses of ``width`` bytes each, -1 outside the tensor."""
 
     shared: Array
     tensor: Array
@@ -39,7 +39,7 @@ class Box:
 
 
 def swizzled(addresses: Array, swizzle: int) -> Array:
-    """Shared addresses with their 16-byte chunks exchanged: chunk bits ^= row bits (PTX ISA 5.5.6).
+    """Swizzle shared addresses, permuting 16-byte chunks: chunk bits ^= row bits (PTX ISA 5.5.6).
 
     swizzle: 0 (none), 32, 64 or 128 bytes.
     """
@@ -49,7 +49,7 @@ def swizzled(addresses: Array, swizzle: int) -> Array:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """base: an address; sizes, box: elements, innermost first; strides: bytes, of all dimensions but the innermost."""
+    """A tensor map. base: address; sizes, box: in elements, innermost first; strides: in bytes, all but innermost."""
 
     base: int
     itemsize: int
@@ -59,7 +59,7 @@ class TensorMap:
     swizzle: int = 0
 
     def box_at(self, shared: int, start: Sequence[int], lane: int) -> Box:
-        """The copies of the box whose first element is ``start``, to or from shared address ``shared``."""
+        """The copies of the box whose first element has indices ``start``, to or from shared address ``shared``."""
         if len(start) != len(self.sizes):
             raise Fault(f"a tensor copy with {len(start)} coordinates; its map has {len(self.sizes)} dimensions", lane)
         if shared % 128:
@@ -81,7 +81,7 @@ class TensorMap:
 
 
 def encode_tensor_map(tensor: TensorMap) -> bytes:
-    """The 128 bytes that a kernel gets. Raises SimulationError for what the hardware does not take."""
+    """Encode a tensor map to 128 bytes. Raises SimulationError for maps that the hardware rejects."""
     inner = tensor.box[0] * tensor.itemsize
     problems = {
         "a base address that is no multiple of 16": tensor.base % 16,
@@ -103,7 +103,7 @@ def encode_tensor_map(tensor: TensorMap) -> bytes:
 
 
 def decode_tensor_map(data: bytes) -> TensorMap | None:
-    """None where the bytes are no tensor map."""
+    """Decode 128 bytes; None when they are no tensor map."""
     magic, rank, itemsize, swizzle, base, *rest = FORMAT.unpack_from(data)
     if magic != MAGIC:
         return None
@@ -111,7 +111,7 @@ def decode_tensor_map(data: bytes) -> TensorMap | None:
 
 
 def read_tensor_map(m: Threads, address: Array, lane: int) -> TensorMap:
-    """The map at a generic address ``[1]``."""
+    """Load the tensor map at a generic address, [1]."""
     places = address + np.arange(0, NBYTES, 16)
     space = "param" if int(address[0]) < m.launch.layout.parameter_bytes else "generic"
     rows = access.load(m, space, places, np.full(len(places), lane), 16, np.dtype("u1"), counted=False)

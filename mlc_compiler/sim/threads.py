@@ -1,4 +1,4 @@
-"""The threads that are simulated together: some blocks of one launch, in lock-step."""
+"""The threads simulated together: some blocks of one launch, in lock-step."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from mlc_compiler.sim.races import Accessors, Clocks, Shadow
 Array = npt.NDArray[Any]
 Dim3 = tuple[int, int, int]
 
-SHARED_WINDOW, LOCAL_WINDOW, PARAM_WINDOW = 1 << 56, 2 << 56, 3 << 56  # generic addresses of the other spaces
+SHARED_WINDOW, LOCAL_WINDOW, PARAM_WINDOW = 1 << 56, 2 << 56, 3 << 56  # bases of generic addresses of the other spaces
 WORDS = {1: np.dtype(bool), 8: np.dtype("u1"), 16: np.dtype("u2"), 32: np.dtype("u4"), 64: np.dtype("u8")}
-BLOCK_ORDER = "block order"  # the device that orders blocks
-UNSET = 0xDEADBEEFDEADBEEF  # what registers hold before they are written
+BLOCK_ORDER = "block order"  # key of the device that orders blocks
+UNSET = 0xDEADBEEFDEADBEEF  # content of registers before their first write
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the decoder put the kernel's variables, and the narrowest accesses that it found.
+    """Addresses of the kernel's variables, and the narrowest accesses found by the decoder.
 
-    offsets: of shared, local and parameter variables; dynamic_offset: where external shared arrays start.
+    offsets: offsets of shared, local and parameter variables; dynamic_offset: start of external shared arrays.
     """
 
     offsets: dict[str, int]
@@ -38,12 +38,12 @@ class Layout:
     shared_granule: int
     global_granule: int
     orders_blocks: bool  # by fences, acquire and release
-    begins_early: bool  # before the kernel before it has ended
+    begins_early: bool  # before the preceding kernel has ended
 
 
 @dataclass(eq=False)
 class Launch:
-    """What all blocks of a launch share."""
+    """State shared by all blocks of a launch."""
 
     kernel: Kernel
     layout: Layout
@@ -54,11 +54,11 @@ class Launch:
     shared_bytes: int  # static and dynamic
     races: bool
     counts: Counts
-    locations: dict[int, Array] = field(default_factory=dict)  # what blocks made known by updating an address
-    shadows: dict[int, tuple[Storage, Shadow]] = field(default_factory=dict)  # of global allocations
+    locations: dict[int, Array] = field(default_factory=dict)  # clocks published by updating an address
+    shadows: dict[int, tuple[Storage, Shadow]] = field(default_factory=dict)  # by ``id`` of global allocations
 
     def shadow(self, storage: Storage) -> Shadow | None:
-        """Who accessed a global allocation in this launch; None for constants, and where races are not looked for."""
+        """The access history of a global allocation in this launch; None for constants, and without race detection."""
         if not self.races or storage.constant:
             return None
         if id(storage) not in self.shadows:
@@ -70,9 +70,10 @@ class Launch:
 class Threads:
     """Registers and memories of the blocks ``first ... first + blocks - 1`` of a launch.
 
-    A register is an array over the lanes: 32 per warp, warps of a block in order, blocks in order. Lanes of a last warp
-    that have no thread are never active. An array of one element stands for all lanes.
-    mask: the active lanes, None for all; whole: no other lane will run any more, so registers need no merging.
+    A register is an array over the lanes: 32 per warp, warps of a block in order, blocks in order. Lanes of a partial
+    warp without a thread are never active. An array of one element stands for all lanes.
+    mask: the active lanes, None for all; whole: whether no other lane will run again, so that registers need no
+    merging.
     """
 
     def __init__(self, launch: Launch, first: int, blocks: int):
@@ -88,7 +89,7 @@ class Threads:
         self.lane_thread = self.everyone % (self.warps_per_block * 32)
         self.block_number = self.lane_block + first
         self.alive = self.lane_thread < self.block_threads
-        self.early = self.alive if launch.layout.begins_early else None  # lanes that have not waited for that kernel
+        self.early = self.alive if launch.layout.begins_early else None  # lanes still before griddepcontrol.wait
         self.registers = [np.full(1, UNSET & ((1 << bits) - 1), WORDS[bits]) for bits in launch.kernel.registers]
         self.mask: Array | None = None
         self.whole = True
@@ -107,10 +108,10 @@ class Threads:
         self.local = Storage("local", local, np.zeros_like(local))
         self.specials: dict[str, Array] = {}
         self.pending: dict[int, Array] = {}  # runnable lanes by program counter
-        self.deferred: dict[int, Array] = {}  # lanes that spin while others have work
+        self.deferred: dict[int, Array] = {}  # lanes that yield while others can run
         self.parked: dict[int, Array] = {}  # lanes that wait for the rest of their warp, by program counter
-        self.carry = np.zeros(1, bool)  # of the last sum with .cc
-        self.held: dict[int, Array] = {}  # registers that an asynchronous instruction still writes, with its lanes
+        self.carry = np.zeros(1, bool)  # carry flag of the last instruction with .cc
+        self.held: dict[int, Array] = {}  # registers still being written by an asynchronous instruction, with its lanes
         self.devices: dict[str, Any] = {}  # barriers, copies in flight: each owned by the module that models it
 
     # -- lanes
@@ -124,19 +125,19 @@ class Threads:
         return self.everyone if self.mask is None else np.flatnonzero(self.mask)
 
     def pick(self, values: Array, lanes: Array) -> Array:
-        """``values``, a register's, at ``lanes``, which ``lanes()`` gave."""
+        """Select the values of a register at ``lanes``, which must come from ``lanes()``."""
         if len(values) == 1:
             return np.broadcast_to(values, len(lanes))
         return values if self.mask is None else values[lanes]
 
     def write(self, register: int, values: Array) -> None:
-        """Sets a register's active lanes from an array over all lanes, of the register's own dtype."""
+        """Set a register's active lanes from an array over all lanes, of the register's dtype."""
         if not self.whole:
             values = np.where(self.active(), values, self.registers[register])
         self.registers[register] = values
 
     def scatter(self, register: int, values: Array, lanes: Array) -> None:
-        """Sets a register's lanes, which ``lanes()`` gave, from one value for each."""
+        """Set a register at ``lanes``, which must come from ``lanes()``, one value per lane."""
         if self.mask is None:
             self.registers[register] = np.ascontiguousarray(values)
             return
@@ -146,7 +147,7 @@ class Threads:
         self.registers[register] = new
 
     def accessors(self, lanes: Array) -> Accessors:
-        """Who accesses memory, for the detection of races; that of all lanes is kept while no clock changes."""
+        """The accessing threads for race detection; cached for all lanes while no clock changes."""
         version = self.clocks.version
         if lanes is self.everyone and self._all_accessors is not None and self._all_accessors[0] == version:
             return self._all_accessors[1]
@@ -156,17 +157,17 @@ class Threads:
         return found
 
     def by_warp(self, values: Array) -> Array:
-        """``[warps, 32]``."""
+        """Reshape a register to [warps, 32]."""
         return np.broadcast_to(values, self.size).reshape(self.warps, 32)
 
     # -- control
 
     def push(self, pc: int, mask: Array) -> None:
-        """Lets the lanes of ``mask`` go on at ``pc``."""
+        """Make the lanes of ``mask`` runnable at ``pc``."""
         self.pending[pc] = self.pending[pc] | mask if pc in self.pending else mask
 
     def select(self) -> bool:
-        """Makes the lanes with the lowest program counter the active ones; False where none can run."""
+        """Activate the lanes with the lowest program counter; False when no lane can run."""
         if not self.pending:
             self.pending, self.deferred = self.deferred, {}
         if not self.pending:
@@ -177,7 +178,7 @@ class Threads:
         return True
 
     def yield_to_others(self, pc: int) -> None:
-        """Lets the other runnable lanes go on before those at ``pc``, which wait for them."""
+        """Let other runnable lanes run before those at ``pc``, which wait for them."""
         waiting = self.pending.pop(pc)
         if self.pending:
             self.deferred[pc] = waiting
@@ -191,14 +192,14 @@ class Threads:
         self.executed_warps = int(mask.reshape(-1, 32).any(axis=1).sum())
 
     def retire(self) -> None:
-        """The active lanes exit."""
+        """Retire the active lanes."""
         self.alive = self.alive & ~self.active()
 
     def gather(self, members: Array, together: int = 32) -> bool:
-        """Whether the active lanes of each warp are all of ``members`` [lanes] that still run.
+        """Whether the active lanes of each warp are all running lanes of ``members`` [lanes].
 
-        Where some are missing, the active lanes of these warps are parked at this instruction until the rest arrive,
-        and the others stay active; False where none stays. together: 32, or 128 for warpgroups.
+        If some are missing, the active lanes of their warps are parked at this instruction until the rest arrive,
+        and the others stay active; returns False when none stays. together: 32, or 128 for warpgroups.
         """
         if self.pc in self.parked:
             self.activate(self.active() | self.parked.pop(self.pc))
@@ -222,7 +223,7 @@ class Threads:
         return self.name_of(int(self.block_number[lane]), int(self.lane_thread[lane]))
 
     def name_of(self, block: int, thread: int) -> str:
-        """A thread by its numbers; its block may be one that is not simulated at the moment."""
+        """Describe a thread by its indices; its block need not be simulated at the moment."""
         x, y, _ = self.launch.block
         gx, gy, _ = self.launch.grid
         return (
@@ -231,7 +232,7 @@ class Threads:
         )
 
     def special(self, name: str) -> Array:
-        """A special register, as uint32 or uint64."""
+        """The value of a special register, as uint32 or uint64."""
         if name not in self.specials:
             self.specials[name] = self._special(name)
         return self.specials[name]

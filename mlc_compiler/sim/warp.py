@@ -19,7 +19,7 @@ Exchange = Callable[[Threads], None]
 
 
 def together(members: Value, exchange: Exchange) -> Step:
-    """A .sync instruction: the warp's members gather, exchange, and are ordered with each other."""
+    """A .sync instruction: the member lanes gather, exchange values, and are ordered with each other."""
 
     def step(m: Threads) -> int | None:
         if not m.gather(member_lanes(m, members(m))):
@@ -77,7 +77,7 @@ def _sources(mode: str, lane: Array, shift: Array, first: Array, last: Array, se
 
 
 def ballots(flags: Array) -> Array:
-    """``[warps]`` uint32 from ``[warps, 32]`` flags."""
+    """Pack flags [warps, 32] to uint32 masks [warps]."""
     return (flags.astype(np.uint64) << np.arange(32, dtype=np.uint64)).sum(axis=1).astype(np.uint32)
 
 
@@ -105,7 +105,7 @@ def vote(instruction: Instruction, decoder: Decoder) -> Step:
 
 @builds("match", control=True)
 def match(instruction: Instruction, decoder: Decoder) -> Step:
-    """``match.any`` gives the lanes with an equal value, ``match.all`` all of them or 0."""
+    """``match.any`` returns the lanes with an equal value, ``match.all`` all members or 0."""
     target, value, member_mask = instruction.operands
     source = decoder.source(value, instruction.type.replace("b", "u"))
     mask_to, same_to = two_targets(target, decoder)
@@ -157,7 +157,7 @@ def active_mask(instruction: Instruction, decoder: Decoder) -> Step:
 
 @builds("elect", control=True)
 def elect(instruction: Instruction, decoder: Decoder) -> Step:
-    """``elect.sync d|p, members``: the lowest active lane leads."""
+    """``elect.sync d|p, members``: elects the lowest active lane."""
     target, member_mask = instruction.operands
     lane_to, leader_to = two_targets(target, decoder)
 

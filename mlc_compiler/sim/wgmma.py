@@ -1,4 +1,4 @@
-"""``wgmma`` (PTX ISA 9.7.15): matrix products of four warps, from shared memory."""
+"""``wgmma`` (PTX ISA 9.7.15): warpgroup-level matmul from shared memory."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Array = npt.NDArray[Any]
 KEY = "wgmma"
 LANES = 128
 SWIZZLES = {0: 0, 1: 128, 2: 64, 3: 32}
-DEPTH_BYTES = 32  # of one instruction
+DEPTH_BYTES = 32  # bytes of K per instruction
 
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A matrix descriptor: PTX ISA 9.7.15.5.1. All in bytes."""
+    """A matrix descriptor (PTX ISA 9.7.15.5.1), in bytes."""
 
     start: int
     leading: int
@@ -41,14 +41,14 @@ class Descriptor:
         return cls(field(0), field(16), field(32), SWIZZLES[bits >> 62])
 
     def rows_of(self, rows: int) -> Array:
-        """``[rows, 2]``: addresses of the 16-byte halves of each row of 32 bytes; K is contiguous."""
+        """The addresses of the two 16-byte halves of each 32-byte row, [rows, 2]; K is contiguous."""
         row, half = np.arange(rows)[:, None], np.arange(2)
         pitch = self.swizzle or 16
         across = half * (16 if self.swizzle else self.leading)
         return swizzled(self.start + row // 8 * self.stride + row % 8 * pitch + across, self.swizzle)
 
     def columns_of(self, rows: int) -> Array:
-        """``[16, rows // 8]``: addresses of 8 neighbours in M or N, which are contiguous, for 16 places in K."""
+        """The addresses of 8 contiguous elements along M or N, for 16 positions along K: [16, rows // 8]."""
         depth, eight = np.arange(16)[:, None], np.arange(rows // 8)
         chunks = (self.swizzle or 16) // 16
         outer, inner = (self.leading, self.stride) if self.swizzle else (self.stride, self.leading)
@@ -58,24 +58,24 @@ class Descriptor:
 
 @dataclass(frozen=True)
 class Flight:
-    """One instruction that is not yet waited for. reads: addresses and lanes, which are noted again at its end."""
+    """An instruction in flight. reads: addresses and lanes of its reads, recorded again when it completes."""
 
-    group: Array  # by lane
+    group: Array  # commit group by lane
     lanes: Array
     reads: tuple[tuple[Array, Array], ...]
     registers: frozenset[int]
 
 
 class Flights:
-    """The instructions in flight."""
+    """The ``wgmma`` instructions in flight."""
 
     def __init__(self, m: Threads):
         self.committed = np.zeros(m.size, np.int64)
-        self.fenced = np.zeros(m.size, bool)  # by wgmma.fence, at least once
+        self.fenced = np.zeros(m.size, bool)  # lanes that have executed wgmma.fence
         self.flying: list[Flight] = []
 
     def finish(self, m: Threads, keep: int) -> None:
-        """All but the last ``keep`` groups of the active lanes are complete: until now they read shared memory."""
+        """Complete all but the last ``keep`` groups of the active lanes, which read shared memory until now."""
         active, left = m.active(), []
         for flight in self.flying:
             done = active[flight.lanes[0]] and flight.group[0] < self.committed[flight.lanes[0]] - keep
@@ -138,7 +138,7 @@ def _signs(operands: list[Operand], decoder: Decoder, instruction: Instruction) 
 
 
 def _multiply(instruction: Instruction, decoder: Decoder) -> Step:
-    """``wgmma.mma_async.sync.aligned.m64nNkK.D.A.B d, a, b, scale-d, signs and transpositions``."""
+    """``wgmma.mma_async.sync.aligned.m64nNkK.D.A.B d, a, b, scale-d, signs, transpositions``."""
     shape = next(part for part in instruction.opcode if part.startswith("m64n"))
     columns = int(shape[4:].split("k")[0])
     d_kind, a_kind, b_kind = instruction.opcode[-3:]
@@ -180,7 +180,7 @@ def _multiply(instruction: Instruction, decoder: Decoder) -> Step:
 
 
 def _write_sums(m: Threads, groups: Array, fragments: Array, stores: list[Any]) -> None:
-    """``fragments`` [active warps, 32, n] become the accumulator registers."""
+    """Write ``fragments`` [active warps, 32, n] to the accumulator registers."""
     words = np.ascontiguousarray(fragments).view(np.uint32)
     warps = (groups[:, None] * 4 + np.arange(4)).reshape(-1)
     for column, store in enumerate(stores):
@@ -201,7 +201,7 @@ def _take_off(m: Threads, groups: Array, reads: tuple[tuple[Array, Array], ...],
 
 
 def _whole_groups(m: Threads) -> bool:
-    """Whether all 128 threads of each active warpgroup are here; those that wait for others are parked."""
+    """Whether all 128 threads of each active warpgroup have arrived; threads that wait for others are parked."""
     if m.warps_per_block % 4:
         raise Fault("wgmma needs blocks of whole warpgroups of 128 threads", int(m.lanes()[0]))
     if m.mask is None:
@@ -218,7 +218,7 @@ Matrix = Callable[[Threads, Array], tuple[Array, tuple[tuple[Array, Array], ...]
 
 
 def _from_registers(operand: Operand, kind: str, decoder: Decoder) -> Matrix:
-    """A in registers: each warp has 16 rows, as of ``mma.sync``."""
+    """Load A from registers: each warp holds 16 rows, as for ``mma.sync``."""
     element = ELEMENTS[kind]
     itemsize = np.dtype(element.raw).itemsize
     layout = fragment_a(DEPTH_BYTES // itemsize, 4 // itemsize)
@@ -232,7 +232,7 @@ def _from_registers(operand: Operand, kind: str, decoder: Decoder) -> Matrix:
 
 
 def _from_shared(operand: Operand, kind: str, rows: int, transposed: bool, decoder: Decoder) -> Matrix:
-    """A or B in shared memory, as its descriptor says: ``rows`` of M or N."""
+    """Load A or B from shared memory by its descriptor: ``rows`` of M or N."""
     element = ELEMENTS[kind]
     source = decoder.source(operand, "u64")
     raw = np.dtype(element.raw)
