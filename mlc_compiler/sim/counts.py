@@ -67,7 +67,7 @@ class Counts:
             self.global_bytes_read += len(addresses) * width
 
     def shared_access(self, offsets: Array, lanes: Array, width: int) -> None:
-        """Count one instruction's accesses of ``width`` bytes; 8 and 16 bytes take 2 and 4 passes by parts of a warp."""
+        """Count one instruction's accesses of ``width`` bytes; 8 and 16 bytes are 2 and 4 passes by parts of a warp."""
         passes = max(width // 4, 1)
         rows = lanes // (32 // passes)
         words = (offsets >> 2)[:, None] + np.arange(passes)

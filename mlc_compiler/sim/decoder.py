@@ -25,9 +25,7 @@ from mlc_compiler.sim.program import (
 from mlc_compiler.sim.threads import WORDS, Layout, Threads
 
 Array = npt.NDArray[Any]
-Step: TypeAlias = Callable[
-    [Threads], int | None
-]  # the next program counter, None for the next instruction, or AWAY
+Step: TypeAlias = Callable[[Threads], int | None]  # the next program counter, None for the next instruction, or AWAY
 Value: TypeAlias = Callable[[Threads], Array]
 Store: TypeAlias = Callable[[Threads, Array], None]
 Builder: TypeAlias = Callable[[Instruction, "Decoder"], Step]
