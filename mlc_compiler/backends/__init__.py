@@ -56,14 +56,14 @@ def backend_of(target: Target) -> Backend:
 
 
 def host_target(target: Target) -> Target:
-    """The CPU whose code a library for ``target`` holds: ``target`` itself where it is a CPU."""
+    """The CPU target of the library's host code; ``target`` itself if it is a CPU."""
     return backend_of(target).host_target(target)
 
 
 def emit_llvm(
     mod: IRModule, target: Target, metadata: Mapping[str, Any] | None = None, device_texts: dict[str, str] | None = None
 ) -> Iterator[str]:
-    """The LLVM modules of a lowered and planned module, as text: those with kernels, then the host module.
+    """Emit the LLVM modules of a lowered and planned module, as text: kernels first, then the host module.
 
     device_texts: receives the code of devices other than the host, see ``HostRuntime.device_texts``.
     """

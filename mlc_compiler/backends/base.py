@@ -61,21 +61,21 @@ class Backend(ABC):
     def lowering(self, target: Target, optimization: Optimization) -> Lowering:
         """The passes and schedule rules for a target.
 
-        Without ``optimization.schedules`` there are no operators, and only rules that the target's code depends on.
+        Without ``optimization.schedules``, hand-written kernels are left out, and so are optional schedule rules.
         """
 
     def activation_dtype(self, model_dtype: str) -> str:
-        """The dtype of the activations of a model whose weights have ``model_dtype``, unless the user names one."""
+        """The default dtype of activations, for a model whose weights have ``model_dtype``."""
         return "float32"
 
     @abstractmethod
     def host_target(self, target: Target) -> Target:
-        """The CPU that runs the graph functions; ``target`` itself where it is one."""
+        """The CPU target that runs the graph functions; ``target`` itself if it is a CPU."""
 
     @abstractmethod
     def emit_kernels(self, mod: IRModule, target: Target) -> Iterator[str]:
-        """LLVM modules with the tensor functions of a lowered module, as text, for the host's linker."""
+        """Emit the tensor functions of a lowered module as LLVM modules, as text, for the host's linker."""
 
     @abstractmethod
     def host_runtime(self, host: HostModule, mod: IRModule, target: Target) -> HostRuntime:
-        """Defines contexts and kernel calls in the host module; graph functions run on them."""
+        """Define contexts and kernel calls, which graph functions use, in the host module."""

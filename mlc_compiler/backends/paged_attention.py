@@ -1,4 +1,4 @@
-"""The operator ``nn.paged_attention`` as hand-written kernels see it: static sizes, options, index expressions."""
+"""Static sizes, options and index expressions of the operator ``nn.paged_attention``, for hand-written kernels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MASKED = -3e38
 
 
 class RotatedPairs:
-    """Places of the elements that a rotation combines: neighbours if interleaved, else ``pairs`` apart."""
+    """Indices of the elements that a rotary embedding combines: adjacent if interleaved, else ``pairs`` apart."""
 
     pairs: int
     interleaved: bool
@@ -39,8 +39,8 @@ class PagedAttention(RotatedPairs):
     """Operands, sizes and expressions of one call; positions are int32.
 
     kv_heads, group: key/value heads, and query heads of each. key, value: elements of a key and a value. page: slots of
-    a page. pairs: rotated pairs of elements. latent: values are the first elements of the keys. cross: the ends of
-    contexts are given. scaled: pages hold codes, which are multiplied by the scale of their slot. Raises NoKernel where
+    a page. pairs: rotated pairs of elements. latent: values are the first elements of the keys. cross: the lengths of
+    contexts are given. scaled: pages hold codes, which are multiplied by the scale of their slot. Raises NoKernel if
     one of these sizes is symbolic.
     """
 
@@ -105,7 +105,7 @@ class PagedAttention(RotatedPairs):
         return maximum(position - before, const(0, "int32"))
 
     def page_of(self, sequence: PrimExpr, position: PrimExpr) -> PrimExpr:
-        """The page of a position (int64), int64; that of the last one for positions beyond it."""
+        """The page of a position (int64), int64; the last page for positions beyond it."""
         row = minimum(position // self.page, self.max_pages - 1)
         return clamped(as_index(self.page_table[sequence, row]), self.num_pages)
 

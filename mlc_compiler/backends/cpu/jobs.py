@@ -34,9 +34,9 @@ class TeamJob(JobEmitter):
             super().builtin(name)
 
     def packed_call(self, name: str, args: list[TensorArgument | ll.Value]) -> None:
-        """Thread 0 makes the call, then a barrier; all threads return from the job when the call failed.
+        """Emit a call that thread 0 makes, then a barrier; all threads return from the job if the call fails.
 
-        To the others it is a loop of one iteration, which they cannot claim.
+        To the other threads, the call is a loop of one iteration that they cannot claim.
         """
         self.packed_calls += 1
         b, number, thread = self.b, i32(self.packed_calls), self.fn.args[1]

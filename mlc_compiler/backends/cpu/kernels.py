@@ -1,4 +1,4 @@
-"""Tensor functions to LLVM functions that every thread of the worker team calls.
+"""Emit tensor functions as LLVM functions that every thread of the worker team calls.
 
 Signature: ``void kernel(ptr team, i32 thread, i32 threads, buffers…, scalars…)``. Threads claim pieces of a parallel
 loop; with the annotation ``schedule: "dynamic"``, single iterations. A statement outside of parallel loops is run by
@@ -34,7 +34,7 @@ TEAM_PARAMETERS = (("team", PTR), ("thread", I32), ("threads", I32))
 
 
 def emit_kernels(mod: IRModule, target: Target) -> Iterator[str]:
-    """The tensor functions of a module as LLVM modules."""
+    """Emit the tensor functions of a module as LLVM modules, as text."""
 
     def emit(module: ll.Module, name: str, func: PrimFunc) -> ll.Function:
         kernel = declare_kernel(module, func, name, TEAM_PARAMETERS)
@@ -59,7 +59,7 @@ def begin_call(b: ll.IRBuilder, team: ll.Value, thread: ll.Value) -> None:
 
 
 def end_call(b: ll.IRBuilder, team: ll.Value) -> None:
-    """The iteration of ``begin_call`` is done."""
+    """Mark the iteration of ``begin_call`` as done."""
     b.call(runtime_function(b.module, FINISH, v.VOID, [PTR, I64]), [team, i64(1)])
 
 
@@ -81,15 +81,15 @@ def reads_memory(expr: PrimExpr) -> bool:
 
 
 def reads_where_memory_says(expr: PrimExpr) -> bool:
-    """Whether an expression loads from an index that is loaded itself, which may lie outside if memory has changed."""
+    """Whether an expression has an indirect load, whose index may be out of bounds if memory has changed."""
     return any(isinstance(n, BufferLoad) and any(map(reads_memory, n.indices)) for n in walk(expr))
 
 
 class TeamEmitter(StmtEmitter):
     """Emits a tensor function for the worker team.
 
-    A thread that comes late to a loop must find its way to the present one, although memory may have changed: extents
-    of sequential loops and conditions around parallel loops must not depend on memory, or one thread runs them whole.
+    A thread that arrives late replays control flow up to the current loop, when memory may have changed. So a
+    sequential loop whose extent, or a condition whose value, depends on memory is run by one thread as a whole.
     """
 
     def __init__(self, fn: ll.Function, target: Target):

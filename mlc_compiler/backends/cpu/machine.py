@@ -72,8 +72,8 @@ CPUS = {
 class Cpu:
     """The parameters of a CPU that schedules and lowerings depend on.
 
-    vector_bits, vector_registers: of SIMD. l1_bytes, l2_bytes: data caches of one core. isa: the extensions that
-    generated code may use, by LLVM's names (``avx512vnni``, ``dotprod``).
+    vector_bits, vector_registers: width and number of SIMD registers. l1_bytes, l2_bytes: data caches of one core. isa:
+    the extensions that generated code may use, by LLVM's names (``avx512vnni``, ``dotprod``).
     """
 
     arch: str
@@ -93,7 +93,7 @@ class Cpu:
         return extension in self.isa
 
     def lanes(self, dtype_bits: int = 32) -> int:
-        """Elements of that width in one SIMD register."""
+        """The number of elements of ``dtype_bits`` bits in one SIMD register, at least 1."""
         return max(1, self.vector_bits // dtype_bits)
 
 

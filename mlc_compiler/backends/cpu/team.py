@@ -1,7 +1,7 @@
 """The worker team of a context: its threads, the division of loops among them, barriers, and the job loop.
 
 The calling thread is thread 0; workers spin for a job for a short while and then sleep. A job is ``void job(ptr team,
-i32 thread, i32 threads, ptr frame)``, run by thread 0 and the workers that come while it is open.
+i32 thread, i32 threads, ptr frame)``, run by thread 0 and by workers that arrive while it is open.
 
 No thread waits for one that is not scheduled, unless that one has begun a piece of the loop. All threads run through
 the same loops, numbered in order. A loop's iterations are divided into a part for each thread, and each part into
@@ -146,12 +146,12 @@ class TeamRuntime(HostRuntime):
         return field(b, team, b.add(b.mul(b.zext(thread, I64), i64(64)), i64(offset)))
 
     def _ahead(self, b: ll.IRBuilder, begun: ll.Value, number: ll.Value) -> ll.Value:
-        """How many loops after number ``number`` the last one in a value of ``BEGUN`` is; i32, scaled."""
+        """How many loops the last one in a value of ``BEGUN`` is ahead of ``number``: i32, in the highest bits."""
         unused = i32(32 - LOOP_BITS)
         return b.sub(b.shl(b.trunc(begun, I32), unused), b.shl(number, unused))
 
     def _shared_function(self, name: str, result: ll.Type, args: list[ll.Type]) -> tuple[ll.Function, ll.IRBuilder]:
-        """A function that the modules of the kernels call."""
+        """Define a function that the modules of the kernels call."""
         fn, b = function(self.module, name, result, args)
         fn.linkage = HIDDEN
         return fn, b
@@ -222,8 +222,8 @@ class TeamRuntime(HostRuntime):
     def _define_claim(self) -> None:
         """``i1 claim(ptr team, i32 thread, i32 threads, i64 extent, i64 grain, ptr piece)``: the loop's next piece.
 
-        False when none is left: what this thread has done is counted then. grain: iterations of a piece; 0 divides each
-        part into ``PIECES_OF_A_PART``.
+        False when none is left; this thread's iterations are then counted as done. grain: iterations of a piece; 0
+        divides each part into ``PIECES_OF_A_PART``.
         """
         fn, b = self._shared_function(CLAIM, I1, [PTR, I32, I32, I64, I64, PTR])
         team, thread, threads, extent, grain, piece = fn.args
@@ -261,7 +261,7 @@ class TeamRuntime(HostRuntime):
         b.ret(ll.Constant(I1, 0))
 
     def _define_finish(self) -> ll.Function:
-        """``void finish(ptr team, i64 iterations)``: count iterations as done; wakes who waits for the last ones."""
+        """``void finish(ptr team, i64 iterations)``: count iterations as done; wake sleeping threads after the last."""
         fn, b = self._shared_function(FINISH, VOID, [PTR, I64])
         team, iterations = fn.args
         with b.if_then(b.icmp_signed("==", iterations, i64(0))):
@@ -322,7 +322,7 @@ class TeamRuntime(HostRuntime):
         return b.load_atomic(field(b, team, EPOCH), "seq_cst", 4, typ=I32)
 
     def _sleep_while(self, b: ll.IRBuilder, team: ll.Value, condition: Callable[[], ll.Value]) -> None:
-        """Sleep while a condition holds; who changes what it depends on must call ``_wake_sleepers`` afterwards."""
+        """Sleep while a condition holds; code that changes the condition must call ``_wake_sleepers`` afterwards."""
         mutex, condition_at = field(b, team, MUTEX), field(b, team, CONDITION)
         self._pthread(b, "pthread_mutex_lock", mutex)
         b.atomic_rmw("add", field(b, team, SLEEPERS), i32(1), "seq_cst")

@@ -1,4 +1,4 @@
-"""Products of pairs of bfloat16 numbers on x86-64 (AVX-512 BF16)."""
+"""Dot products of pairs of bfloat16 numbers on x86-64 (AVX-512 BF16)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instructions that bring data to caches."""
+"""Prefetch instructions."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ def _prefetch(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
 
 
 PREFETCH = TensorIntrin("cpu.prefetch", (Operand("line", (1,), "uint8"),), None, {"cpu": _prefetch}, hint=True)
-"""Bring the cache line at an address, of any dtype, to the first-level cache (LLVM ``llvm.prefetch``)."""
+"""Prefetch the cache line at an address, of any dtype, to the L1 cache (LLVM ``llvm.prefetch``)."""

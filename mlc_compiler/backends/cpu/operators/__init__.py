@@ -20,7 +20,7 @@ __all__ = ["kernels_of"]
 def kernels_of(target: Target, narrow: bool) -> Mapping[str, TensorExpression]:
     """Operator name -> tensor expression of its kernel, which has the operator's signature.
 
-    narrow: products of attention may round their factors to bfloat16.
+    narrow: the matmuls of attention may round their operands to bfloat16.
     """
     return {
         "kv_cache.append": append,

@@ -58,7 +58,7 @@ class _Kernel(TileBuffers, PagedAttention):
     """Tiles and buffers that the macros of ``attention_loops.py`` use; see ``Tiles`` for the terms.
 
     A run is a range of tokens of one sequence. stop: end of the current run. low, high: range of positions that its
-    tokens attend to. ends: for each row, the end of its positions; 0 for rows of other runs. narrow: factors may be
+    tokens attend to. ends: for each row, the end of its positions; 0 for rows of other runs. narrow: operands may be
     rounded to bfloat16 where the CPU multiplies pairs of them; sums are float32.
     """
 
@@ -76,7 +76,7 @@ class _Kernel(TileBuffers, PagedAttention):
         self._make_scratch()
 
     def _in_pairs(self, cpu: Cpu) -> bool:
-        """Whether the products are of pairs of bfloat16 numbers: keys and values have been rounded already."""
+        """Whether to multiply pairs of bfloat16 numbers: the CPU can, and the cache stores keys and values rounded."""
         rounded = dt.nbytes(self.k_pages.dtype) < dt.nbytes("float32")
         fits = self.tiles.lanes == LANES and not any(size % LANES for size in (self.key, self.value, self.page))
         return cpu.has(DOT2.requires) and rounded and fits and self.tiles.staged and not self.inline
@@ -128,7 +128,7 @@ class _Kernel(TileBuffers, PagedAttention):
     # -- expressions
 
     def weight(self, x: PrimExpr) -> PrimExpr:
-        """e ** x, of a score less the maximum, as accurately as its products need it."""
+        """exp(x) of a score minus the row maximum; a coarser approximation when ``narrow``."""
         return coarse_exp(x) if self.narrow else Call("exp", (x,), "float32")
 
     def piece_length(self, token: PrimExpr) -> PrimExpr:
@@ -159,7 +159,7 @@ class _Kernel(TileBuffers, PagedAttention):
         return _instruction(JOIN, words, self.low_half[0], self.high_half[0])
 
     def add_products(self, sums: BufferLoad, words: BufferLoad, two: BufferLoad) -> Call:
-        """Add to 16 sums the products of as many pairs with one pair."""
+        """Add the dot products of the 16 bfloat16 pairs in ``words`` with the pair ``two`` to 16 float32 sums."""
         return _instruction(DOT2, sums, words, two)
 
     def round(self, rounded: BufferLoad, values: BufferLoad) -> Call:
@@ -174,5 +174,5 @@ class _Kernel(TileBuffers, PagedAttention):
 
 
 def _instruction(row: TensorIntrin, *places: BufferLoad) -> Call:
-    """The call of an instruction on the memory from each place on."""
+    """Call an instruction on the addresses of ``places``."""
     return Call(f"intrinsic.{row.name}", tuple(Call("address_of", (p,), "handle") for p in places), "handle")

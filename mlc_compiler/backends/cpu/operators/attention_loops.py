@@ -361,7 +361,7 @@ def softmax(k, row):
 
 @T.macro
 def scale_weights(k):
-    """Multiply the weights of a row tile by the scales of the values: what remains to be added are codes."""
+    """Multiply the weights of a row tile by the scales of the values, so that ``add_values`` reads unscaled codes."""
     for r in T.unroll(k.row_tile):
         for v in T.unroll(k.block // k.lanes):
             for lane in T.vectorized(k.lanes):

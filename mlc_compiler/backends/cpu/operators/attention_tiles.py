@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..machine import Cpu
 
 ROW_TILES = 16  # per converted block of keys and values: converting it costs about as much as one row tile
-CONVERSIONS = 2  # up to so many row tiles, a block is converted on each load instead of copied
+CONVERSIONS = 2  # with at most this many row tiles, a block is converted on each load instead of copied
 PARTIAL_SHARE = 16  # minimum ratio of a piece's keys and values to its partial results, in bytes
 FLOAT_BYTES = 4
 

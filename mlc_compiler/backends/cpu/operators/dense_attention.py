@@ -1,4 +1,4 @@
-"""Attention over whole tensors on a CPU: tiles of queries against blocks of keys and values, as of ``attention.py``."""
+"""Attention over whole tensors on a CPU: tiles of queries against blocks of keys and values, as in ``attention.py``."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def dense_attention(
 
 
 LOWEST = float(np.finfo(np.float32).min)
-"""The maximum of no scores: a score that a mask has lowered to this one still counts."""
+"""Initial row maximum, the lowest finite float32: a score that a mask lowers to this value still counts."""
 
 
 @dataclass(eq=False)
 class _Kernel(TileBuffers):
-    """Operands, tiles and buffers that the macros use; a row is a query. lead: sizes of the axes before it."""
+    """Operands, tiles and buffers that the macros use; a row is a query. lead: sizes of the batch axes."""
 
     q: Buffer
     key_columns: Buffer
@@ -94,7 +94,7 @@ class _Kernel(TileBuffers):
     # -- expressions
 
     def place(self, of: Buffer, lead: PrimExpr, row: PrimExpr, column: PrimExpr) -> Sequence[PrimExpr]:
-        """An index of a buffer whose axes are broadcast to ``lead``, a row and a column."""
+        """The index (lead, row, column) of a buffer; axes of size 1 are broadcast."""
         axes = [column, row]
         for size in reversed(self.lead):
             axes.append(lead % size)
@@ -107,12 +107,12 @@ class _Kernel(TileBuffers):
         return self.keys[d, start + lane]
 
     def mask_at(self, lead: PrimExpr, row: PrimExpr, key: PrimExpr) -> PrimExpr:
-        """What the mask adds to a score."""
+        """The value that the mask adds to a score, float32; minus infinity where a bool mask is false."""
         assert self.mask is not None
         return masked(const(0.0, "float32"), self.mask[tuple(self.place(self.mask, lead, row, key))])
 
     def weight(self, x: PrimExpr) -> PrimExpr:
-        """e ** x, of a score less the maximum."""
+        """exp(x) of a score minus the row maximum."""
         return te.exp(x)
 
     def scored(self, product: PrimExpr, row: PrimExpr, lead: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:

@@ -1,4 +1,4 @@
-"""TVMScript macros of attention over whole tensors; ``dense_attention.py`` has ``k``, their ``_Kernel``."""
+"""TVMScript macros of attention over whole tensors; ``k`` is ``dense_attention._Kernel``."""
 
 # The bodies are TVMScript, which is parsed from source: a type checker cannot check them.
 # mypy: ignore-errors
@@ -64,7 +64,7 @@ def stage_keys(k, lead, j, size):
 
 @T.macro
 def stage_bias(k, lead, row, rows, j, size):
-    """What is added to the scores of a row tile; minus infinity after the last key."""
+    """Stage the mask of a row tile as float32; minus infinity after the last key."""
     for r in range(k.row_tile):
         for s in T.vectorized(k.block):
             k.bias[r, s] = T.float32(k.hidden)

@@ -35,7 +35,7 @@ def filter_rows(k):
 
 @T.macro
 def measure(k, row, kind, fold, logs):
-    """``fold[0]`` = the mass that is left; for ``TYPICAL_P``, the keys of all that is left."""
+    """``fold[0]`` = the remaining probability mass; for ``TYPICAL_P``, also the keys of the remaining tokens."""
     for lane in T.vectorized(k.lanes):
         fold[lane] = T.float32(0)
         logs[lane] = T.float32(0)
@@ -64,7 +64,7 @@ def measure(k, row, kind, fold, logs):
 
 @T.macro
 def search(k, row, kind, target, low, fold):
-    """``low[0]`` = the bits of the greatest threshold from which on keys have the weight ``target``, or 0."""
+    """``low[0]`` = bits of the largest threshold such that keys at or above it have a weight of ``target``, or 0."""
     high = T.decl_buffer((1,), "int32", scope="local")
     bound = T.decl_buffer((1,), "float32", scope="local")
     bound[0] = target

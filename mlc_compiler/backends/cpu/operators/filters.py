@@ -65,7 +65,7 @@ class _Filter:
         return filters.wanted(kind, mass, self.top_k[row], self.top_p[row], self.typical_p[row])
 
     def threshold(self, kind: PrimExpr, row: PrimExpr, bits: PrimExpr, top: PrimExpr) -> PrimExpr:
-        """Of the keys that a filter keeps; ``top``: the greatest probability."""
+        """The smallest key that a filter keeps; ``top``: the largest probability of the row."""
         share = te.select(binary("==", kind, filters.TOP_P), self.min_p[row] * top, 0.0)
         return te.max(from_bits(bits), share)
 

@@ -1,4 +1,4 @@
-"""Round the activations of products with bfloat16 weights, which CPUs with AVX-512 BF16 multiply in pairs."""
+"""Round the activations of matmuls with bfloat16 weights, which CPUs with AVX-512 BF16 multiply in pairs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Bfloat16Products(Pass):
     """Round float32 activations to bfloat16 where they are multiplied with a bfloat16 weight; sums stay float32.
 
     Needs: fused, unscheduled tensor functions with the attribute ``activations``. Applies when the target multiplies
-    pairs of bfloat16 numbers and the weight [N, K] has an even K and whole vectors of columns. The weights are used as
-    they are.
+    pairs of bfloat16 numbers and the weight [N, K] has an even K and whole vectors of columns. The weights do not
+    change.
     """
 
     name = "bfloat16-products"
@@ -47,7 +47,7 @@ class Bfloat16Products(Pass):
 
 
 def match_pairs(func: PrimFunc, cpu: Cpu) -> MatmulBlock | None:
-    """The product with a stored bfloat16 weight that the CPU can multiply in pairs; None for any other function."""
+    """Match a matmul with a stored bfloat16 weight that the CPU can multiply in pairs; None for any other function."""
     blocks = analyse(func) if cpu.has(DOT2_PAIRS.requires) else None
     matched = single_matmul(blocks) if blocks is not None else None
     if matched is None or matched.transposed or not matched.rows:
@@ -62,7 +62,7 @@ def match_pairs(func: PrimFunc, cpu: Cpu) -> MatmulBlock | None:
 
 
 def _reads_each_row(matched: MatmulBlock) -> bool:
-    """Whether the rows of the product are those of the activation, so that no other rows are rounded."""
+    """Whether the rows of the matmul are those of the activation, so that no other rows are rounded."""
     loads = (n for n in walk(matched.block.body) if isinstance(n, BufferLoad) and n.buffer is matched.activation)
     indices = [index for load in loads for index in load.indices[:-1]]
     return all(any(index is row for row in matched.rows) or is_const(index, 0) for index in indices)
@@ -75,7 +75,7 @@ def _rounding(activation: Buffer, name: str) -> PrimFunc:
 
 @dataclass
 class _ReadRounded(Rewriter):
-    """Reads of ``source`` as reads of ``rounded``, which is narrower."""
+    """Replaces loads of ``source`` by loads of ``rounded``, cast back to the dtype of ``source``."""
 
     source: Buffer
     rounded: Buffer

@@ -28,10 +28,10 @@ ELEMENTWISE = frozenset(o.name for o in vars(elementwise).values() if isinstance
 class ChannelsLast(Pass):
     """Compute convolutions, and the operators on their results, on tensors [N, *size, C] instead of [N, C, *size].
 
-    A convolution gets transpositions around it, and padding as an operator of its own: then its sums have lanes of
-    output channels, whatever the windows are. Element-wise operators, pooling, reductions, padding, concatenations,
-    group norms and softmax of such tensors are computed in the same order, and of two transpositions in sequence
-    remains one or none. ``EliminateDead`` drops those that nothing reads. Blocks with writes in place stay as they are.
+    A convolution is transposed on both sides and its padding becomes a separate operator, so that output channels are
+    the SIMD lanes, whatever the window. Element-wise operators, pooling, reductions, padding, concatenations, group
+    norms and softmax of such tensors use the same layout, and consecutive transpositions are merged or cancelled.
+    ``EliminateDead`` drops unused ones. Functions with in-place writes are left unchanged.
     """
 
     name = "channels-last"
@@ -61,7 +61,7 @@ def to_first(rank: int) -> tuple[int, ...]:
 
 @dataclass
 class _Block:
-    """One dataflow block. last: the variable with the same elements and the channels last, by identity."""
+    """Rewrites one dataflow block. last: identity of a variable -> the same tensor with the channels last."""
 
     last: dict[int, rx.Expr] = field(default_factory=dict)
     values: dict[int, rx.Expr] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class _Block:
         rewritten = self._rewritten(value)
         if rewritten is None:
             self._bind(replace(binding, value=value))
-        elif _rank(rewritten) < 3:  # without places there is one order only
+        elif _rank(rewritten) < 3:  # without spatial axes both layouts are the same
             self._bind(replace(binding, value=rewritten))
         else:
             self.last[id(binding.var)] = self._emit(rewritten, binding.var.name)
@@ -100,7 +100,7 @@ class _Block:
     # -- transpositions -------------------------------------------------------------------------------------------
 
     def _transposed(self, value: rx.Expr) -> rx.Expr:
-        """A transposition, of the source where its operand is one, too; the source itself where the two cancel."""
+        """A transposition composed with the one that made its operand; the source itself if they cancel."""
         assert isinstance(value, rx.Call)
         rank = _rank(value)
         given = _attrs(value)["axes"]
@@ -125,7 +125,7 @@ class _Block:
     # -- operators ------------------------------------------------------------------------------------------------
 
     def _rewritten(self, value: rx.Expr) -> rx.Expr | None:
-        """The value of an operator on tensors with the channels last; None for one that stays as it is."""
+        """Rewrite an operator for tensors with the channels last; None for one that is left unchanged."""
         if not isinstance(value, rx.Call) or not isinstance(value.target, rx.Op):
             return None
         name = value.target.name
@@ -150,7 +150,7 @@ class _Block:
         return _operator(call)(self._with_channels_last(call.args[0]), **{**_attrs(call), "layout": "NHWC"})
 
     def _reduction(self, call: rx.Call) -> rx.Expr | None:
-        """A reduction that keeps its axes, or that leaves the batch and the channels only."""
+        """Rewrite a reduction that keeps its axes or reduces all spatial axes; None for any other."""
         (x,), axis, rank = call.args, _attrs(call)["axis"], _rank(call.args[0])
         given = range(rank) if axis is None else (axis,) if isinstance(axis, int) else axis
         axes = sorted(a % rank for a in given)
@@ -176,7 +176,7 @@ class _Block:
         return ops.group_norm(self._with_channels_last(x), *vectors, **{**_attrs(call), **moved})
 
     def _along_axis(self, call: rx.Call) -> rx.Expr:
-        """Operators with an attribute ``axis``: a concatenation, softmax."""
+        """Rewrite an operator with the attribute ``axis``: concatenation, softmax."""
         attrs = {**_attrs(call), "axis": _moved(_attrs(call)["axis"], _rank(call))}
         (x,) = call.args
         if isinstance(x, rx.Tuple):
@@ -200,7 +200,7 @@ class _Block:
         return self._with_channels_last(whole)
 
     def _vector(self, x: rx.Expr) -> rx.Expr:
-        """[C, 1, …] as [C]: what it was made of, or a view."""
+        """[C, 1, …] as [C]: the tensor that it was reshaped from, or a new reshape."""
         value, size = self.values.get(id(x)), shape_of(x)[0]
         if is_op(value, "reshape", "expand_dims"):
             source = shape_of(value.args[0])  # type: ignore[union-attr]
@@ -225,7 +225,7 @@ def _operator(call: rx.Call) -> Operator:
 
 
 def _attrs(call: rx.Call) -> dict[str, Any]:
-    """The attributes of a call, those with their default included."""
+    """The attributes of a call, defaults included."""
     return {**_operator(call).defaults, **call.attrs}
 
 
@@ -234,7 +234,7 @@ def _rank(x: rx.Expr) -> int:
 
 
 def _moved(axis: int, rank: int) -> int:
-    """Where an axis of [N, C, *size] is in [N, *size, C]."""
+    """The position in [N, *size, C] of an axis of [N, C, *size]."""
     return to_last(rank).index(axis % rank)
 
 

@@ -1,4 +1,4 @@
-"""Make products around a softmax one operator."""
+"""Fuse the matmuls around a softmax into one attention operator."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from ....relax.dataflow import Mutations, is_op, used_vars
 from ....relax.info import shape_of, static_size, tensor_info_of
 from ....relax.ops import get_operator
 
-FEW_QUERIES = 3  # tiles of them would be nearly empty
+FEW_QUERIES = 3  # tiles of so few queries would be nearly empty
 
 
 @dataclass(frozen=True)
 class FuseAttention(Pass):
     """Replace ``softmax(query @ keys * scale + mask) @ values`` by ``nn.dense_attention``.
 
-    Scale, and the mask, which is added or decides by ``where``, may be missing; so may be the ``where`` that makes the
-    weights of a query that sees nothing 0. Products of symbolic inner sizes or of few queries stay, and so does what
-    anything else reads, or a function with writes in place. Needs: equal values are computed once.
+    Optional: the scale, the mask (added, or the condition of a ``where``), and the ``where`` that sets the weights of
+    fully masked queries to 0. Not rewritten: matmuls with symbolic inner sizes or few queries, intermediate values with
+    other readers, functions with in-place writes. Needs: common subexpressions eliminated.
     """
 
     name = "fuse-attention"
@@ -52,7 +52,7 @@ def _rewrite(func: rx.Function, mod: IRModule) -> rx.Function:
 
 
 class _Match:
-    """One product with a softmax. values: of variables of dataflow blocks; reads: how often each variable is read."""
+    """Matches one matmul with a softmax. values: of dataflow variables; reads: how often each variable is read."""
 
     def __init__(self, values: dict[int, rx.Expr], reads: Counter[int]):
         self.values = values
@@ -60,7 +60,7 @@ class _Match:
         self.zero_rows = False
 
     def attention(self, value: rx.Expr) -> rx.Expr | None:
-        """The operator that computes a product; None where it is no attention."""
+        """The ``nn.dense_attention`` that replaces a matmul; None if it is not attention."""
         args = _args(value, "matmul")
         weights = self._inner(args[0], "nn.softmax", "where") if args else None
         softmax = self._softmax(weights) if weights is not None else None
@@ -79,7 +79,7 @@ class _Match:
         return value if isinstance(value, rx.Call) and is_op(value, *names) and self.reads[id(x)] == reads else None
 
     def _softmax(self, weights: rx.Call) -> rx.Call | None:
-        """The softmax of the last axis in weights that may be replaced by 0 where a query sees nothing."""
+        """The softmax over the last axis in ``weights``, or inside a ``where`` that zeroes fully masked queries."""
         if is_op(weights, "where"):
             sees, given, otherwise = weights.args
             softmax = self._inner(given, "nn.softmax")
@@ -97,7 +97,7 @@ class _Match:
         return _is_along_last(best) and bool(_attr(best, "keepdims"))
 
     def _scores(self, x: rx.Expr, reads: int) -> tuple[tuple[rx.Expr, ...], rx.Expr | None, float] | None:
-        """Query and keys, mask and scale of scores that are read so many times."""
+        """Match (query, keys), mask and scale of scores with exactly ``reads`` reads."""
         masked = self._inner(x, "where", "add", reads=reads)
         if masked is None:
             plain = self._scaled(x, reads)
@@ -109,7 +109,7 @@ class _Match:
         return None
 
     def _scaled(self, x: rx.Expr, reads: int) -> tuple[tuple[rx.Expr, ...], float] | None:
-        """The operands of a product, and the number by which it is multiplied."""
+        """Match the operands of a matmul and its scale factor."""
         scaled = self._inner(x, "multiply", "divide", reads=reads)
         factor = _number(scaled.args[1]) if scaled is not None else 1.0
         if scaled is not None:
@@ -121,7 +121,7 @@ class _Match:
 
 
 def _masked(call: rx.Call) -> Iterator[tuple[rx.Expr, rx.Expr]]:
-    """What may be scores and their mask in ``where(mask, scores, -inf)`` or a sum."""
+    """Candidates (scores, mask) in ``where(mask, scores, -inf)`` or a sum."""
     if is_op(call, "add"):
         yield call.args[0], call.args[1]
         yield call.args[1], call.args[0]
@@ -130,7 +130,7 @@ def _masked(call: rx.Call) -> Iterator[tuple[rx.Expr, rx.Expr]]:
 
 
 def _fits(product: rx.Expr, query: rx.Expr, keys: rx.Expr, values: rx.Expr, mask: rx.Expr | None) -> bool:
-    """Whether the operands are floating matrices of known inner sizes, and queries are not few."""
+    """Whether the operands are floating matrices of static inner sizes with more than ``FEW_QUERIES`` queries."""
     infos = [tensor_info_of(x) for x in (query, keys, values)]
     if not all(dt.is_float(info.dtype) and len(info.shape or ()) > 1 for info in infos):
         return False

@@ -1,4 +1,4 @@
-"""Rewrite products with quantized weights to integer dot products; see ``quantized/products.py``."""
+"""Rewrite matmuls with quantized weights to integer dot products; see ``quantized/products.py``."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ DIGITS_OF_BITS = {8: 1, 16: 2}
 
 @dataclass(frozen=True)
 class QuantizedProducts(Pass):
-    """Rewrite products with group-quantized weights as sums of integer products.
+    """Rewrite matmuls with group-quantized weights as sums of integer dot products.
 
     Needs: fused, unscheduled tensor functions whose dequantization has the attribute ``quantized``. Applies when the
     target has a dot product of bytes whose lanes divide the columns; marks rewritten functions with the attribute
-    ``quantized_product``. Products with the matrices of experts are only marked, ``expert_digits``: the schedule rule
-    ``ExpertProduct`` makes their kernel. activation_bits: width of the quantized activations, 8 or 16; None disables
+    ``quantized_product``. Expert matmuls are only marked with ``expert_digits``: the schedule rule ``ExpertProduct``
+    builds their kernel. activation_bits: width of the quantized activations, 8 or 16; None disables
     the pass.
     """
 
@@ -41,7 +41,7 @@ class QuantizedProducts(Pass):
 
     @property
     def gates(self) -> Gates:
-        """The products that the pass rewrites together with what combines their halves."""
+        """The matmuls that the pass rewrites together with the gate, such as SwiGLU, that combines their halves."""
         return NO_GATES if self.activation_bits is None else Gates(frozenset({"float32"}), self._may_gate)
 
     def _may_gate(self, functions: Sequence[PrimFunc]) -> bool:
@@ -54,7 +54,7 @@ class QuantizedProducts(Pass):
         return mod.updated({name: self._rewrite(f) for name, f in mod.of_type(PrimFunc).items()})
 
     def _rewrite(self, func: PrimFunc) -> PrimFunc:
-        """The function with dequantization and product replaced by the integer computation."""
+        """Replace dequantization and matmul by the integer computation."""
         found = _match(func)
         plan = self._plan(found.dequantized, found.sides) if found is not None else None
         if found is None or plan is None:
@@ -71,7 +71,7 @@ class QuantizedProducts(Pass):
         return func.with_attr(PLAN, _attribute(plan))
 
     def _of_experts(self, func: PrimFunc) -> PrimFunc:
-        """A product with the matrices of experts, marked; any other function as it is."""
+        """Mark a function that computes a quantized expert matmul; return any other function unchanged."""
         digits = self._digits
         found = match_quantized_experts(func, Cpu.of(self.target), digits)
         return func if found is None else func.with_attr(DIGITS, digits)
@@ -82,7 +82,7 @@ class QuantizedProducts(Pass):
         return DIGITS_OF_BITS[self.activation_bits]
 
     def _plan(self, dequantized: Block, sides: int) -> Plan | None:
-        """The plan of a product with the matrix that a block dequantizes; None for other tensors, and for no plan."""
+        """The plan of a matmul with the weight that a block dequantizes; None if it is no matrix or has no plan."""
         sizes = [constant_extent(size) for size in stored_buffer(dequantized).shape]
         match sizes:
             case [int(columns), int(length)]:
@@ -101,7 +101,7 @@ class _Match:
 
 
 def _match(func: PrimFunc) -> _Match | None:
-    """The dequantization and the product that is its only reader; None for any other function."""
+    """Match the dequantization and the matmul that is its only reader; None for any other function."""
     blocks = None if func.attrs.get("tir.is_scheduled") else analyse(func)
     dequantized = [b for b in blocks.in_order if QUANTIZED in b.annotations] if blocks is not None else []
     if blocks is None or len(dequantized) != 1:

@@ -1,1 +1,1 @@
-"""Products with quantized weights in integer arithmetic; ``products.py`` has the formula."""
+"""Matmuls with quantized weights in integer arithmetic; ``products.py`` has the formula."""

@@ -1,4 +1,4 @@
-"""Products with the quantized matrices of experts in integer arithmetic; ``products.py`` has the formula."""
+"""Matmuls with quantized expert weights in integer arithmetic; ``products.py`` has the formula."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..machine import Cpu
 from .plan import Plan, Weight
 
 DIGITS = "expert_digits"
-"""The attribute of functions that compute such products in integers: 8-bit digits of an activation."""
+"""Attribute of functions that compute such matmuls in integers: the number of 8-bit digits of an activation."""
 
 
 @dataclass(frozen=True)
 class QuantizedExperts:
-    """The dequantization of the matrices of experts, and the product that is its only reader."""
+    """The dequantization of expert weights, and the matmul that is its only reader."""
 
     matched: ExpertMatmul
     codes: Buffer
@@ -27,7 +27,7 @@ class QuantizedExperts:
 
 
 def match_quantized_experts(func: PrimFunc, cpu: Cpu, digits: int) -> QuantizedExperts | None:
-    """The parts of such a function; None for any other, for one expert, and for weights without an instruction."""
+    """Match a quantized expert matmul; None for other functions, for one expert, or without a suitable instruction."""
     blocks = None if func.attrs.get("tir.is_scheduled") else analyse(func)
     made = [b for b in blocks.in_order if QUANTIZED in b.annotations] if blocks is not None else []
     if blocks is None or len(made) != 1 or len(blocks.reductions) != 1:

@@ -1,4 +1,4 @@
-"""The parameters of a product with a quantized weight, and its tile sizes on a CPU."""
+"""The parameters of a matmul with a quantized weight, and its tile sizes on a CPU."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Weight:
 
     @property
     def zero_point(self) -> int:
-        """Zero point of the unsigned codes, or of the unsigned entries of the code book."""
+        """Zero point of the unsigned codes, or of the unsigned entries of the codebook."""
         return -INT8_MIN if self.values else (1 << (self.bits - 1)) - 1
 
     @property
     def table(self) -> bytes:
-        """The code book as uint8."""
+        """The codebook as uint8."""
         return bytes(value - INT8_MIN for value in self.values)
 
     @property
@@ -54,12 +54,12 @@ class Weight:
 
 @dataclass(frozen=True)
 class Plan:
-    """The instruction and the tile sizes of a product.
+    """The instruction and the tile sizes of a matmul with a quantized weight.
 
     digits: 8-bit digits of an activation, 1 or 2. dot: the instruction. columns: per tile, a multiple of the
-    instruction's lanes. rows: per tile; their digits fit the L2 cache. rows_in_registers: a divisor of ``rows``, those
-    whose sums over a group are held in registers together. sides: 2 where results combine a column of the first half of
-    the weight with one of the second half, as SwiGLU does; a tile has as many of both.
+    instruction's lanes. rows: per tile; their digits fit the L2 cache. rows_in_registers: a divisor of ``rows``; rows
+    whose sums over a group are in registers at a time. sides: 2 where results combine a column of the first half of the
+    weight with one of the second half, as SwiGLU does; a tile has equally many columns of both.
     """
 
     weight: Weight
@@ -88,7 +88,7 @@ class Plan:
 
     @property
     def column_shape(self) -> tuple[int, ...]:
-        """The columns of the weight as axes: side and column of it, or just the column."""
+        """Shape of the weight's columns: [sides, columns of a side], or [columns] for one side."""
         return (self.weight.columns,) if self.sides == 1 else (self.sides, self.weight.columns // self.sides)
 
     def column(self, axes: Sequence[PrimExpr]) -> PrimExpr:

@@ -27,7 +27,7 @@ MIN_MAGNITUDE = 1e-30  # groups with a smaller maximum are treated as zero: the 
 
 
 def integer_product(plan: Plan, activation: Buffer, codes: Buffer, scale: Buffer, out: Buffer) -> PrimFunc:
-    """The tensor function of the product, in the blocks that ``QuantizedProduct`` schedules.
+    """The tensor function of the matmul, in the blocks that ``QuantizedProduct`` schedules.
 
     activation: float32 [..., K]; codes, scale: the 2-d operands of ``dequantize``; out: float32 [..., N]. Leading axes
     are flattened to rows.
@@ -79,7 +79,7 @@ class Rows:
 
 
 class Activations:
-    """The quantized activations of a product, in the order in which they are computed.
+    """The quantized activations of a matmul and the tensors that lead to them, in the order of computation.
 
     A position in a group is a pair: ``step``, the index of the dot product, and ``byte``, the index inside it.
     """
@@ -156,7 +156,7 @@ class Words:
     """Words of four weights, one per byte, as the instruction reads them. packed: (column, i) -> i-th word of codes."""
 
     def __init__(self, plan: Plan, packed: Callable[[PrimExpr, PrimExpr], PrimExpr], stored: PrimExpr):
-        """stored: how many words of codes a column has; those of the last group may be missing."""
+        """stored: words of codes in a column; those of the last group may be missing."""
         self.plan, self.weight, self.packed, self.stored = plan, plan.weight, packed, stored
         self.layout = plan.weight.words
 
@@ -181,7 +181,7 @@ class Words:
         return codes
 
     def _of_planes(self, g: PrimExpr, step: PrimExpr, n: PrimExpr) -> PrimExpr:
-        """A word of four codes, one per byte, of two planes."""
+        """A word of four codes, one per byte, joined from the planes of their low and high bits."""
         of, parts, steps = self.layout, _parts(self.weight), self.layout.run // BYTES
         first, step = step // steps * of.run_words, step % steps
         high_word, shift = of.high_of_step(step)
@@ -203,7 +203,7 @@ class Words:
         return codes if whole else te.if_then_else(word < self.stored, codes, 0)
 
     def _looked_up(self, codes: PrimExpr) -> PrimExpr:
-        """Look up each byte in the code book, which is packed in uint32 constants."""
+        """Look up each byte in the codebook, which is packed in uint32 constants."""
         table = self.weight.table
         words = [int.from_bytes(table[i : i + BYTES], "little") for i in range(0, len(table), BYTES)]
         return Call("lookup_bytes", (codes, *map(_uint32, words)), "uint32")
@@ -227,7 +227,7 @@ def _in_group(plan: Plan) -> tuple[te.ReduceAxis, te.ReduceAxis]:
 
 
 class _Product:
-    """The tensors of a product, in the order in which they are computed."""
+    """The tensors of a quantized matmul, in the order in which they are computed."""
 
     def __init__(self, plan: Plan, rows: Rows, q: te.Tensor, s: te.Tensor):
         self.plan, self.s, self.activations, self.weight = plan, s, Activations(plan, rows), plan.weight

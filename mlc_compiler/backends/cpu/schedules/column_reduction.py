@@ -1,4 +1,4 @@
-"""Schedule of reductions over axes before the last one: pooling, means over places, sums of rows."""
+"""Schedule of reductions over axes before the last one: pooling, means over spatial axes, sums over rows."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ....tir.schedule import Schedule
 from ..machine import Cpu
 from .register_tiles import check_elementwise, sum_in_registers, unroll_around_lanes
 
-VECTORS = (1, 2, 4, 8)  # that are reduced at a time: independent sums
+VECTORS = (1, 2, 4, 8)  # of independent sums per step
 
 
 class ColumnReduction(TunableRule):
-    """One reduction of which neighbouring results read neighbouring elements, with element-wise blocks around it.
+    """A reduction whose adjacent results read adjacent elements, with element-wise blocks around it.
 
-    Results have SIMD lanes along the last axis, some vectors of them in registers; the other axes run in parallel.
-    Choice: the vectors.
+    The last axis has SIMD lanes, with the sums of several vectors in registers; the other axes run in parallel.
+    Choice: the number of vectors.
     """
 
     def schedule(self, s: Schedule, target: Target) -> Schedule | None:
@@ -65,5 +65,5 @@ def _reads_columns(block: Block, column: int) -> bool:
 
 
 def _width(extent: int, lanes: int, vectors: int) -> int:
-    """As many whole vectors as there are columns for, at most ``vectors``."""
+    """Columns of a step: up to ``vectors`` vectors, rounded up to whole vectors if there is at least one."""
     return min(vectors * lanes, -(-extent // lanes) * lanes) if extent >= lanes else extent

@@ -1,4 +1,4 @@
-"""Schedule of sums of products over several axes, as convolutions with the channels last: tiles in registers."""
+"""Schedule of sums of products over several axes, such as convolutions with the channels last: register tiles."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ OPERANDS = 4  # registers that are not sums
 class Convolution(TunableRule):
     """``out[…, x, o] += data[…] * w[o, c, k…]`` with element-wise blocks around it; w has its axes in any order.
 
-    A tile is a run of places along x and some vectors of columns o; its sums stay in registers. The weights of a tile's
-    columns are stored in the order in which the sums read them. Tiles of columns, and the axes before x, run in
-    parallel. Choices: the vectors and places of a tile, the unrolled steps of the sums, whether padding among the
-    blocks before is computed beforehand.
+    A tile is a run of positions along x by some vectors of columns o; its sums stay in registers. The weights of a
+    tile's columns are stored in the order in which the sums read them. Tiles of columns, and the axes before x, run in
+    parallel. Choices: vectors and positions of a tile, unrolled reduction steps, and whether padding is inlined or
+    computed beforehand.
     """
 
     def schedule(self, s: Schedule, target: Target) -> Schedule | None:
@@ -90,7 +90,7 @@ def _single_convolution(blocks: Blocks) -> _Convolution | None:
 
 
 def _factors(block: Block) -> list[BufferLoad]:
-    """The two loads of ``out = out + a * b``, which may be converted; none for another body."""
+    """The loads of ``a`` and ``b``, maybe cast, in ``out = out + a * b``; none for another body."""
     value = block.body.value if isinstance(block.body, BufferStore) else None
     term = value.b if isinstance(value, BinaryOp) and value.op == "+" else None
     term = without_casts(term) if term is not None else None
@@ -114,7 +114,7 @@ def _parameters(s: Schedule, found: _Convolution) -> list[BufferLoad]:
 
 
 def _vectors(width: int | None, outputs: int | None, cpu: Cpu) -> int:
-    """Two vectors of columns, four where the places of a row are few; not more than there are columns."""
+    """Vectors of columns in a tile: two, or four when rows are short; no more than the columns fill."""
     few = width is not None and width <= _tallest(4, cpu)
     needed = -(-outputs // cpu.lanes(32)) if outputs else 4
     return max(v for v in VECTORS if v == 1 or v <= min(4 if few else 2, needed))
@@ -125,9 +125,9 @@ def _tallest(vectors: int, cpu: Cpu) -> int:
 
 
 def _heights(places: PrimExpr, tallest: int) -> tuple[int, ...]:
-    """Places in a tile: parts of a row that are as even as possible, and what remains.
+    """Positions in a tile: parts of a row that are as even as possible, and the remainder.
 
-    Of a number of places that may be negative for all that is known, as n - 2, each is a tile.
+    Tiles have one position if the number of positions may be negative, as n - 2 may.
     """
     width = constant_extent(places)
     if width is None:

@@ -1,4 +1,4 @@
-"""Products with the quantized matrices of experts in integers; ``quantized/products.py`` has the formula."""
+"""Kernels of matmuls with quantized expert weights in integers; ``quantized/products.py`` has the formula."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORDS_OF_LINE = LINE // 4
 
 
 def integer_kernel(func: PrimFunc, cpu: Cpu) -> PrimFunc:
-    """The kernel of a function that is marked ``expert_digits``: the activations first, then the products."""
+    """Build the kernel of a function that is marked ``expert_digits``: quantize the activations, then multiply."""
     found = match_quantized_experts(func, cpu, int(func.attrs[DIGITS]))
     if found is None:
         raise MLCError(f"a function is marked {DIGITS}, but computes no product with quantized experts")
@@ -64,9 +64,9 @@ def _nest(prepare: PrimFunc, x: Buffer) -> Stmt:
 
 @dataclass(eq=False)
 class DigitRuns(Runs):
-    """The names of the macro ``multiply_digits``. positions: of the codes and the scales among the parameters.
+    """Operands and expressions of the macro ``multiply_digits``. positions: parameter indices of codes and scales.
 
-    digits, step, correction: of the rows of x and their groups, see ``Activations``. height: rows in registers.
+    digits, step, correction: the quantized rows of x, see ``Activations``. height: rows in registers.
     """
 
     plan: Plan
@@ -90,7 +90,7 @@ class DigitRuns(Runs):
         return self.codes[self.run[2], self.tile, i, c]
 
     def prefetch(self, g: PrimExpr, line: PrimExpr, following: PrimExpr) -> Call:
-        """Ask for a line of the codes ``distance`` groups later: of this expert, then of the next run's."""
+        """Prefetch a cache line of codes ``distance`` groups ahead: of this expert, then of that of the next run."""
         later, place = g + self.distance, line * WORDS_OF_LINE
         expert = te.select(later < self.groups, self.run[2], following)
         word = later % self.groups * self.words_of_group + place // self.tile_columns
@@ -125,7 +125,7 @@ class DigitRuns(Runs):
         return Call(f"intrinsic.{self.plan.dot.intrin.name}", tuple(places), "handle")
 
     def group_sum(self, g: PrimExpr, row: PrimExpr, dots: Buffer, r: PrimExpr, c: PrimExpr) -> PrimExpr:
-        """What a group adds to the sum of a column."""
+        """The scaled sum over one group of a row and column, float32."""
         dot: PrimExpr = dots[r, 0, c]
         for which in range(1, self.plan.digits):
             dot = dot * 256 + dots[r, which, c]

@@ -1,4 +1,4 @@
-"""TVMScript macros of products with the matrices of experts; ``expert_product.py`` has the names of ``k``."""
+"""TVMScript macros of expert matmuls; ``k`` is an ``expert_runs.Runs``."""
 
 # The bodies are TVMScript, which is parsed from source: a type checker cannot check them.
 # mypy: ignore-errors
@@ -10,7 +10,7 @@ from ....script import T
 
 @T.macro
 def multiply_runs(k, multiply):
-    """A tile of columns of all rows: ``multiply`` one run of rows after the other."""
+    """Compute a tile of columns for all rows: ``multiply`` one run of rows after the other."""
     k.run[0] = T.int64(0)
     while k.run[0] < k.rows:
         k.run[1] = T.int64(1)
@@ -31,7 +31,7 @@ def multiply_floats(k):
 
 @T.macro
 def sum_products(k, first, height):
-    """The products of ``height`` rows, whose sums are in registers."""
+    """Compute ``height`` rows from ``first`` on, with the sums in registers."""
     acc = T.decl_buffer((height, k.tile_columns), "float32", scope="local")
     for r in T.unroll(height):
         for c in T.vectorized(k.tile_columns):
@@ -55,7 +55,7 @@ def store_row(k, row, acc, r):
 
 @T.macro
 def multiply_digits(k):
-    """Sums over groups of integer products: the words of a group in registers, then one part of the rows at a time."""
+    """For each group: unpack its weights into registers, then add integer dot products for a few rows at a time."""
     acc = T.decl_buffer((k.max_rows, k.tile_columns), "float32", scope="local")
     for r in range(k.run[1]):
         for c in T.vectorized(k.tile_columns):

@@ -1,4 +1,4 @@
-"""Schedule of products in which each row has the matrix of an expert; ``expert_runs.py`` has the algorithm."""
+"""Schedule of matmuls in which each row uses the weight of its expert; ``expert_runs.py`` has the algorithm."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .row_tiles import row_tiles
 
 
 class ExpertProduct(Rule):
-    """``epilogue(x[rows] @ weight[experts])`` of float32 sums, with a stored or a dequantized weight."""
+    """``epilogue(x[rows] @ weight[experts])`` with float32 sums and a stored or dequantized weight."""
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         matched, cpu = match_experts(func), Cpu.of(target)
@@ -36,7 +36,7 @@ class ExpertProduct(Rule):
 
 
 def match_experts(func: PrimFunc) -> ExpertMatmul | None:
-    """The product of a function that computes one with the matrices of experts, and what is fused around it."""
+    """Match a function whose only reduction is an expert matmul of static sizes; None for any other."""
     blocks = analyse(func)
     if blocks is None or len(blocks.reductions) != 1:
         return None
@@ -51,7 +51,7 @@ def _has_known_sizes(matched: ExpertMatmul) -> bool:
 
 @dataclass(eq=False)
 class FloatRuns(Runs):
-    """Products of float32, as ``schedules/matmul.py`` computes those of one matrix; ``height`` rows in registers."""
+    """Float32 matmuls, with the loops of ``schedules/matmul.py``; ``height`` rows in registers."""
 
     height: int
 

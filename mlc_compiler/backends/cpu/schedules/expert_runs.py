@@ -1,4 +1,4 @@
-"""Products in which each row has the matrix of an expert: neighbouring rows of one expert are multiplied together.
+"""Matmuls in which each row uses the weight of its expert: consecutive rows of one expert are multiplied together.
 
 Tiles of columns run in parallel; each thread goes through the runs of rows of the same expert, so that the weights of a
 tile are in its caches from the first row of a run to the last, and those of experts without rows are not read.
@@ -23,10 +23,10 @@ from .expert_loops import multiply_runs
 
 @dataclass(eq=False)
 class Runs:
-    """The names of the macros of ``expert_loops.py``: operands and results of a product, by row and column.
+    """Operands and expressions of the macros in ``expert_loops.py``: elements of a matmul, by row and column.
 
-    func: the function, its weights stored in tiles of ``tile_columns`` columns. tile: the number of one, whose columns
-    are counted from 0. run: the first row of a run, its number of rows, at most ``max_rows`` if not 0, and its expert.
+    func: the function, its weights stored in tiles of ``tile_columns`` columns. tile: index of a tile; its columns are
+    counted from 0. run: first row, number of rows (at most ``max_rows``; 0: no limit) and expert of a run.
     """
 
     func: PrimFunc
@@ -50,7 +50,7 @@ class Runs:
         self.out = self._store().buffer
 
     def _weights(self, s: Schedule, name: str) -> list[tuple[str, int]]:
-        """The parameters that the product reads by expert and column, with the axis of the columns."""
+        """The parameters that the matmul reads by expert and column, with the axis of the columns."""
         block, column = s.block(name), s.block(name).iter_vars[1].var
         loads = [n for n in walk(block.body) if isinstance(n, BufferLoad) and len(n.indices) == 3]
         found = {n.buffer.name: (n.indices[0], [i is column for i in n.indices]) for n in loads}
@@ -113,7 +113,7 @@ class _WithSum(Rewriter):
 
 
 def _tiled(axis: int, factor: int) -> IndexMap:
-    """The layout [E, tiles, K, factor] of the matrices of experts, whose columns are on axis 1 or 2."""
+    """The layout [E, tiles, K, factor] of expert weights, whose columns are on axis 1 or 2."""
     if axis == 1:
         return IndexMap.from_func(lambda e, n, k: (e, n // factor, k, n % factor))
     return IndexMap.from_func(lambda e, k, n: (e, n // factor, k, n % factor))

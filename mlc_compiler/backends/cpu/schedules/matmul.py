@@ -1,4 +1,4 @@
-"""Schedule of matrix products with a weight: register tiles over a packed weight layout."""
+"""Schedule of matmuls with a weight: register tiles over a packed weight layout."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Matmul(TunableRule):
 
 @dataclass(frozen=True)
 class _Tile:
-    """What does not depend on the number of rows: columns of a tile, unrolled steps, the weight that is prefetched."""
+    """Parameters that do not depend on the rows: columns of a tile, unrolled steps, the weight to prefetch."""
 
     columns: int
     unrolled: int
@@ -79,7 +79,7 @@ def _heights(s: Schedule, cpu: Cpu) -> tuple[int, ...]:
 
 
 def _packing_dominates(func: PrimFunc, matched: MatmulBlock) -> bool:
-    """Whether packing the right side, an activation, at every call would cost more than the product of a few rows."""
+    """Whether packing the right operand, an activation, in every call would cost more than multiplying a few rows."""
     extents = {id(it.var): constant_extent(it.extent) for it in matched.block.iter_vars}
     rows = [extents[id(row)] for row in matched.rows]
     activations = {id(func.buffers[i]) for i in func.attrs.get("activations", ())}
@@ -88,7 +88,7 @@ def _packing_dominates(func: PrimFunc, matched: MatmulBlock) -> bool:
 
 
 def _inline_around(s: Schedule, blocks: Blocks, matched: MatmulBlock) -> list[str]:
-    """Inline the producers of the operands; returns the names of the blocks after the product."""
+    """Inline the producers of the operands; returns the names of the blocks after the matmul."""
     names = [b.name for b in blocks.in_order]
     at = names.index(matched.block.name)
     for name in names[:at]:
@@ -97,10 +97,10 @@ def _inline_around(s: Schedule, blocks: Blocks, matched: MatmulBlock) -> list[st
 
 
 def _weight_parameters(s: Schedule, matched: MatmulBlock) -> list[tuple[Buffer, bool]]:
-    """The matrices among the parameters that the product reads by column, and whether columns are their last axis.
+    """The matrices among the parameters that the matmul reads by column, and whether columns are their last axis.
 
-    These are weights, codes, scales. [K, N] stays as it is where it is an activation, since packing it at every call
-    gains little, and in functions that no graph calls, whose callers pass it.
+    These are weights, codes, scales. [K, N] keeps its layout if it is an activation, since packing it in every call
+    gains little, and in functions that no graph function calls, whose callers pass it.
     """
     block = s.block(matched.block.name)
     parameters = {id(p) for p in s.func.buffers} - {id(w.buffer) for w in block.writes}

@@ -1,4 +1,4 @@
-"""Blocks before a product that choose between values, as padding does: inlined, or computed beforehand."""
+"""Blocks with conditions, such as padding, before a matmul or convolution: inlined, or computed beforehand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ....tir.schedule import Schedule
 
 
 def inline_or_keep(s: Schedule, names: list[str]) -> list[str]:
-    """Inline blocks; those with conditions may stay, which is a choice for each. Returns the names of these."""
+    """Inline blocks, or keep those with conditions (a choice for each). Returns the names of the kept blocks."""
     kept = []
     for name in names:
         if _has_condition(s.block(name)) and choose(s, (0, 1), 0):
@@ -21,7 +21,7 @@ def inline_or_keep(s: Schedule, names: list[str]) -> list[str]:
 
 
 def rows_in_lanes(s: Schedule, name: str, width: int) -> None:
-    """Lanes of ``width`` along the last axis of a block; the other loops in parallel, fused."""
+    """Vectorize the last axis of a block to ``width`` lanes; fuse the other loops and run them in parallel."""
     *outer, last = s.get_loops(name)
     extent = s.extent(last)
     if isinstance(extent, int) and extent > 1:

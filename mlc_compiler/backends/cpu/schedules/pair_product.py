@@ -1,4 +1,4 @@
-"""Schedule of products of pairs of bfloat16 numbers: the register tiles of ``row_tiles.py`` over operands in pairs."""
+"""Schedule of bfloat16 matmuls that multiply pairs: the register tiles of ``row_tiles.py`` over operands in pairs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PairProduct(Rule):
     """``x[m, k] * w[n, k]`` of bfloat16 numbers with float32 sums, and element-wise blocks around it.
 
     Weights are stored in tiles of columns, the two numbers of a pair next to each other. Activations that the function
-    computes, as those that ``Bfloat16Products`` rounds, are stored once for all tiles, in pieces of some rows and
+    computes, such as those rounded by ``Bfloat16Products``, are stored once for all tiles, in pieces of some rows and
     steps. Column tiles run in parallel.
     """
 
@@ -54,9 +54,9 @@ class PairProduct(Rule):
 
 
 def _inline_around(s: Schedule, matched: MatmulBlock) -> tuple[str | None, list[str]]:
-    """Inline the blocks before the product, but for the one that stores its activations.
+    """Inline the blocks before the matmul, except the one that stores its activations.
 
-    Returns that block, None where the activations are a parameter, and the blocks after the product.
+    Returns that block, None where the activations are a parameter, and the blocks after the matmul.
     """
     names = s.get_blocks()
     at = names.index(matched.block.name)
@@ -82,7 +82,7 @@ def _rows_together(activation: Buffer, steps: int) -> IndexMap | None:
 
 
 def _in_vectors(s: Schedule, block: str, lanes: int) -> None:
-    """Compute activations in parallel, a piece of a row as one vector."""
+    """Compute activations in parallel, each piece of a row as one vector."""
     *rows, k = s.get_loops(block)
     piece, lane = s.split(k, [None, lanes])
     pieces = s.fuse(*rows, piece)

@@ -9,11 +9,11 @@ from ....ir.expr import Var
 from ....schedules.rule import constant_extent
 from ....tir.schedule import Schedule
 
-IN_FLIGHT = 4096  # bytes to ask for before they are needed: 130 ns from memory at 30 GB/s of a core
+IN_FLIGHT = 4096  # bytes to prefetch ahead: 130 ns of memory latency at 30 GB/s per core
 
 
 def prefetch_weight(s: Schedule, block: str, index: int, loop: Var) -> None:
-    """Prefetch the ``index``-th buffer that a block reads. loop: goes through all of a tile in its iterations."""
+    """Prefetch the ``index``-th buffer that a block reads. loop: its iterations together read one tile."""
     weight = s.block(block).reads[index].buffer
     sizes = [constant_extent(size) for size in weight.shape[1:]]
     assert all(sizes)

@@ -1,4 +1,4 @@
-"""Schedule of products with quantized weights; ``quantized/products.py`` has the computation."""
+"""Schedule of matmuls with quantized weights; ``quantized/products.py`` has the computation."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _chosen(s: Schedule, plan: _Tile, columns: int) -> _Tile:
 
 
 def _tiled(tile: _Tile, weight: Buffer) -> IndexMap:
-    """The codes or scales of a tile's columns next to each other, those of a side together."""
+    """The layout with the codes or scales of a tile's columns next to each other, grouped by side."""
     factor, by_column = tile.columns // tile.sides, tile.layout == "NK"
     if tile.sides == 1:
         return column_tiles(factor, transposed=not by_column)

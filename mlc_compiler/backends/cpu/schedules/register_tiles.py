@@ -12,7 +12,7 @@ from ....tir.schedule import Schedule, ScheduleError
 
 
 def check_elementwise(product: Block, last: Block) -> None:
-    """Raise ScheduleError unless the last block reads one element of the product per element that it writes."""
+    """Raise ScheduleError unless the last block reads one element of the reduction per element that it writes."""
     accumulated = product.writes[0].buffer
     loads = [n for n in walk(last.body) if isinstance(n, BufferLoad) and n.buffer is accumulated]
     wide = [not is_const(size, 1) for size in accumulated.shape]

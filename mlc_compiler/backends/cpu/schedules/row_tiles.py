@@ -1,4 +1,4 @@
-"""Register tiles of matrix products: the rows in tiles of decreasing height, the tiles of columns in parallel."""
+"""Register tiles of matmuls: the rows in tiles of decreasing height, the tiles of columns in parallel."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Part = Callable[[str, str, Var, int], Var]
 
 
 def row_tiles(cpu: Cpu) -> tuple[tuple[int, ...], ...]:
-    """Heights of tiles, those that fill the registers first; in each a tall one, and others for rows that are left."""
+    """Alternatives of tile heights, the default first: each a tall tile, then shorter ones for the remaining rows."""
     return ROW_TILES_WIDE if cpu.vector_registers >= 32 else ROW_TILES_NARROW
 
 
 def tile_rows(s: Schedule, product: str, last: str, heights: tuple[int, ...], part: Part) -> None:
-    """Partition the rows of a product and of the block after it into tiles of these heights, so that none is guarded.
+    """Partition the rows of a matmul and of the block after it into tiles of these heights, so that none is guarded.
 
     ``part`` schedules the tiles of one height; tiles of columns are then one loop around all of them.
     """

@@ -1,4 +1,4 @@
-"""Functions without a matrix product: normalizations, softmax, element-wise chains, gathers."""
+"""Schedules of functions without a matmul: normalizations, softmax, element-wise chains, gathers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ....tir.schedule import Schedule
 from ..machine import Cpu
 from .lanes import reduce_in_lanes
 
-VECTORS = (1, 2, 4)  # that a loop is vectorized to
+VECTORS = (1, 2, 4)  # of lanes in a vectorized loop
 SQUARE = 8  # rows at a power-of-two stride map to the same L1 set, which has at least 8 ways
 
 
@@ -41,9 +41,9 @@ class RowReduction(TunableRule):
 
 
 def is_of_floats(block: Block) -> bool:
-    """Whether a reduction has floats, of which LLVM makes no lanes, or other ones where the code around differs.
+    """Whether a block reduces floats, which LLVM does not vectorize, or not always in the same way.
 
-    With lanes of our own, a row has the same result in a call of one row and in one of many.
+    With explicit lanes, a row has the same result in a call of one row and in one of many.
     """
     value = block.body.value if isinstance(block.body, BufferStore) else None
     return isinstance(value, BinaryOp) and dt.is_float(value.dtype)
@@ -64,7 +64,7 @@ def _reduce_rows(s: Schedule, blocks: Blocks, target: Target) -> None:
 
 
 def _is_longer(s: Schedule, name: str, least: int) -> bool:
-    """Whether the innermost loop of a block has ``least`` iterations or more, for all that is known."""
+    """Whether the innermost loop of a block is known to have at least ``least`` iterations."""
     extent = s.extent(s.get_loops(name)[-1])
     return isinstance(extent, int) and extent >= least
 

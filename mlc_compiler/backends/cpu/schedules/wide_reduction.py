@@ -11,10 +11,10 @@ from .rowwise import is_of_floats, tile_elementwise
 
 
 class WideReduction(Rule):
-    """Reductions of at least two axes whose innermost one fills lanes, or whose results are fewer than their readers.
+    """Reductions over two or more axes whose innermost one fills SIMD lanes, or whose results are much smaller.
 
-    One reduction after the other, its results in parallel, SIMD lanes along the innermost axis; then what reads them,
-    as ``Elementwise`` has it. In ``RowReduction`` each row would repeat them.
+    Computes one reduction after the other, results in parallel, SIMD lanes along the innermost axis; then the last
+    block, like ``Elementwise``. ``RowReduction`` would repeat the reductions for each row.
     """
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
