@@ -19,7 +19,7 @@ from .machine import CUDA_KIND
 class CudaBackend(Backend):
     """Each call of a graph function launches its kernels on a stream.
 
-    What compiles is imported on first use: programs for CPUs do not need it.
+    The modules for compilation are imported on first use, so that programs for CPUs do not load them.
     """
 
     kind = CUDA_KIND

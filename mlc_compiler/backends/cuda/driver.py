@@ -1,7 +1,7 @@
 """The CUDA driver API as compiled libraries use it: a table of functions, resolved when a context is created.
 
-The functions come from ``libcuda.so.1``, or from the table of addresses that was given to the library's function ``void
-mlc_cuda_set_driver(ptr table)``, in the order of ``DRIVER``. Null restores the former.
+The functions come from ``libcuda.so.1``, or from a table of addresses, in the order of ``DRIVER``, that was passed to
+the library's function ``void mlc_cuda_set_driver(ptr table)``. A null table restores ``libcuda.so.1``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _parsed(declaration: str) -> tuple[str, tuple[str, ...]]:
 
 
 DRIVER: Mapping[str, tuple[str, ...]] = dict(map(_parsed, _DECLARATIONS.split("\n")[1:-1]))
-"""Name -> types of the parameters (``i32``, ``i64``, ``ptr``) of each function, in the order of the table."""
+"""Function name -> types of its parameters (``i32``, ``i64``, ``ptr``), in the order of the table."""
 
 _TYPES = {"i32": I32, "i64": I64, "ptr": PTR}
 _RTLD_NOW = 2

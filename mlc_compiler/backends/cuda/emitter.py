@@ -1,4 +1,4 @@
-"""Device functions to LLVM code for NVPTX: thread and block indices, shared memory, barriers, vector accesses.
+"""Emit device functions as LLVM code for NVPTX: thread and block indices, shared memory, barriers, vector accesses.
 
 Address spaces are explicit: kernel parameters are ``ptr addrspace(1)``, shared memory is ``ptr addrspace(3)``.
 """
@@ -43,13 +43,13 @@ from .math import SPECIAL_FUNCTIONS
 from .tensor_maps import parameter_attributes
 
 GLOBAL, SHARED = ll.PointerType(addrspace=1), ll.PointerType(addrspace=3)
-_EXACT_INTEGERS = {"float16": 1 << 10, "float32": 1 << 23}  # one bit less than the significand has
+_EXACT_INTEGERS = {"float16": 1 << 10, "float32": 1 << 23}  # 2 ** (bits of the significand - 1)
 ALIGNMENT = 16  # of buffers in bytes: the widest access
 WAIT = "intrinsic.cuda.griddep.wait"
 SWIZZLED = tuple(f"intrinsic.cuda.{name}." for name in ("wgmma", "tensor_copy"))
-"""Beginnings of the names of instructions that access shared memory by a swizzle."""
+"""Name prefixes of instructions that access swizzled shared memory."""
 MIN_BLOCKS = "cuda.min_blocks"
-"""Annotation of a nest's outermost loop: how many of its blocks a multiprocessor shall hold at least."""
+"""Annotation of a nest's outermost loop: the minimum number of its thread blocks per multiprocessor."""
 _BARRIERS = {
     "shared": ("llvm.nvvm.barrier.cta.sync.aligned.all", 0),
     "warp": ("llvm.nvvm.bar.warp.sync", -1),
@@ -80,13 +80,13 @@ def emit_device_function(module: ll.Module, func: PrimFunc, launch: Launch, targ
 
 
 def _shared_alignment(func: PrimFunc) -> int:
-    """The alignment of a kernel's shared memory: after 1024 bytes, the swizzle of wgmma's operands repeats."""
+    """The alignment of a kernel's shared memory, in bytes: the swizzle of wgmma's operands repeats every 1024 bytes."""
     names = (n.op for n in walk(func.body) if isinstance(n, Call))
     return 1024 if any(name.startswith(SWIZZLED) for name in names) else 128
 
 
 def _limits(func: PrimFunc) -> dict[str, str]:
-    """The attribute that limits the registers of a kernel, so that ``cuda.min_blocks`` of its blocks fit together."""
+    """The attribute that limits the registers of a kernel so that ``cuda.min_blocks`` blocks fit a multiprocessor."""
     blocks = func.body.annotations.get(MIN_BLOCKS) if isinstance(func.body, For) else None
     return {} if blocks is None else {"nvvm.minctasm": str(blocks)}
 
@@ -108,7 +108,7 @@ class _KernelAttributes(ll.values.FunctionAttributes):
 class DeviceExpressions(ExprEmitter):
     """Expressions of one GPU thread. Vector accesses state the alignment that their index guarantees.
 
-    defined: the values of variables of integers, in terms of loop variables and parameters.
+    defined: the values of integer variables, in terms of loop variables and parameters.
     """
 
     def __init__(self, b: ll.IRBuilder, target: Target):
@@ -161,9 +161,9 @@ class DeviceEmitter(StmtEmitter):
         self.shared = _SharedMemory(fn, launch, target, alignment)
 
     def body(self, stmt: Stmt) -> None:
-        """The kernel's statement; with programmatic dependent launch, after the end of the kernels before it.
+        """Emit the kernel's statement; with programmatic dependent launch (PDL), first wait for the previous kernels.
 
-        Once all of its blocks have begun, the next kernel may begin. A body with ``cuda.griddep.wait`` waits itself.
+        The next kernel may begin once all blocks have begun. A body with ``cuda.griddep.wait`` waits itself.
         """
         if self.launch.pdl:
             v.intrinsic(self.b, "llvm.nvvm.griddepcontrol.launch.dependents", [], VOID)
@@ -185,7 +185,7 @@ class DeviceEmitter(StmtEmitter):
             latch().set_metadata("llvm.loop", LoopID(self.b.module, option))
 
     def _thread_loop(self, loop: For) -> None:
-        """The index of the thread or block; threads beyond a smaller extent skip the body."""
+        """Bind the loop variable to the thread or block index; threads beyond a smaller extent skip the body."""
         assert loop.thread is not None
         self.expr.analyzer.bind(loop.var, loop.extent)
         index = self._special_register(loop.thread)
@@ -216,7 +216,7 @@ class DeviceEmitter(StmtEmitter):
     # -- vectors
 
     def _vectorized(self, loop: For) -> None:
-        """A vector where all accesses are contiguous or uniform and unconditional, else one copy for each lane."""
+        """Emit vector code if all accesses are contiguous or uniform and unconditional, else one copy per lane."""
         if not isinstance(loop.extent, IntImm):
             raise CodegenError(f"vectorized loop {loop.var.name!r} needs a constant extent")
         if self.expr.lanes is not None or not self._is_vector(loop):
@@ -225,7 +225,7 @@ class DeviceEmitter(StmtEmitter):
         super()._vectorized(loop)
 
     def _is_vector(self, loop: For) -> bool:
-        """Whether a loop is stores of contiguous elements, whose loads are contiguous or the same in all lanes."""
+        """Whether all stores are contiguous and all loads contiguous or uniform, without conditions."""
         self.expr.analyzer.bind(loop.var, loop.extent)
         self.expr.lanes = Lanes(loop.var, loop.extent.value)  # type: ignore[attr-defined]
         accesses = [n for n in walk(loop.body) if isinstance(n, BufferLoad | BufferStore)]
@@ -278,7 +278,7 @@ def _elements(buffer: Buffer) -> int:
 
 
 class _SharedMemory:
-    """The shared memory of a block: one array, dynamic where it is larger than a static one may be."""
+    """The shared memory of a block: one array, dynamic if it exceeds the limit of static shared memory."""
 
     def __init__(self, fn: ll.Function, launch: Launch, target: Target, alignment: int):
         limit = Gpu.of(target).shared_bytes

@@ -1,4 +1,4 @@
-"""Errors of the CUDA driver: their text, with what to do about them, raised by the library's entries."""
+"""Errors of the CUDA driver: their text, with advice, raised by the library's entries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ADVICE: Mapping[int, str] = {
     **dict.fromkeys((700, 702, 710, 714, 715, 716, 717, 718, 719), _LOST),
     701: "the kernel needs more registers or shared memory than this GPU has: compile for it",
 }
-"""CUresult -> what to do (cuda.h, enum cudaError_enum)."""
+"""CUresult -> advice (cuda.h, enum cudaError_enum)."""
 
 
 class Faults:
@@ -46,13 +46,13 @@ class Faults:
         self.text.type = PTR
 
     def write(self, b: ll.IRBuilder, message: str, *args: ll.Value) -> None:
-        """Emit the writing of the text; ``message`` is a printf format."""
+        """Emit code that writes the text; ``message`` is a printf format."""
         snprintf = external(self.module, "snprintf", I32, [PTR, I64, PTR], variadic=True)
         b.call(snprintf, [self.text, i64(TEXT_BYTES), self.errors.text(message), *args])
 
     @cached_property
     def describe(self) -> ll.Function:
-        """``void describe(i32 status, ptr what, ptr detail)``: write the text of a status of the driver."""
+        """``void describe(i32 status, ptr what, ptr detail)``: write the text for a driver status."""
         fn, b = function(self.module, "mlc_cuda_describe", VOID, [I32, PTR, PTR])
         status, what, detail = fn.args
         slots = [v.stack_slot(b, PTR, name) for name in ("text", "name", "advice")]

@@ -1,8 +1,8 @@
 """CUDA graphs: the launches of a call are recorded when it is made a second time, and replayed from then on.
 
-What a call launches depends on its frame (addresses, numbers, sizes), on the addresses in tables among its arguments,
-and on the place of the workspace. These are the key of a graph. A function keeps ``CAPACITY`` keys; a new one takes the
-place of the oldest. Calls on a stream of the caller, who may be recording it, are not recorded.
+The launches of a call depend on its frame (addresses, numbers, sizes), on the addresses in tables among its arguments,
+and on the address of the workspace. These are the key of a graph. A function keeps ``CAPACITY`` keys; a new one
+replaces the oldest. Calls on a stream of the caller, who may be recording it, are not recorded.
 
 The attribute ``cuda.graph`` says whether a graph function is recorded; without it, it is when it calls kernels only.
 """
@@ -32,7 +32,7 @@ _THREAD_LOCAL = 1  # CUstreamCaptureMode: other threads may go on using the driv
 class GraphCache:
     """A function's graphs in a context: from ``offset`` on, a count, then CUgraphExec and key of each.
 
-    A key without a graph is that of a call which was made once.
+    A key without a graph belongs to a call that was made once.
     """
 
     frame: Frame
@@ -67,7 +67,7 @@ class GraphEmitter:
         self.copy = external(self.module, "memcpy", PTR, [PTR, PTR, I64])
 
     def emit(self, job: ll.Function, cache: GraphCache) -> ll.Function:
-        """The job that calls ``job``, records it, or replays it."""
+        """Define the job that calls ``job``, records it, or replays it."""
         fn, b = function(self.module, f"{job.name}.graph", VOID, [PTR, PTR])
         context, frame = fn.args
         own, used = (b.load(field(b, context, at), typ=I64) for at in (OWN_STREAM, STREAM))
@@ -116,7 +116,7 @@ class GraphEmitter:
         return key
 
     def _next(self, b: ll.IRBuilder, count_at: ll.Value) -> ll.Value:
-        """The entry to fill, in turns."""
+        """The index of the entry to fill, round-robin."""
         count = b.load(count_at, typ=I64)
         b.store(b.add(count, i64(1)), count_at)
         return b.urem(count, i64(CAPACITY))
@@ -132,7 +132,7 @@ class GraphEmitter:
         self.faults.check(b, context, self.driver.call(b, "cuGraphLaunch", recorded, stream), "replaying a graph")
 
     def _record(self, b: ll.IRBuilder, job: ll.Function, context: ll.Value, frame: ll.Value) -> ll.Value:
-        """The launches of a job as CUgraphExec; returns from the function when that fails."""
+        """Emit code that records the launches of a job as a CUgraphExec, and returns from the function on failure."""
         with b.goto_entry_block():
             graph, recorded = (v.stack_slot(b, PTR, name) for name in ("graph", "recorded"))
         stream = b.load(field(b, context, STREAM), typ=PTR)
@@ -145,7 +145,7 @@ class GraphEmitter:
         return b.load(recorded, typ=PTR)
 
     def _require(self, b: ll.IRBuilder, context: ll.Value, status: ll.Value) -> None:
-        """Emit the return from a job that has failed, with this status or before."""
+        """Emit a return from the job if this status or an earlier one is an error."""
         failed_at = field(b, context, FAILED)
         with b.if_then(b.icmp_unsigned("==", b.load(failed_at, typ=I32), i32(0)), likely=True):
             self.faults.check(b, context, status, "recording a graph")

@@ -1,4 +1,4 @@
-"""Launches of kernels: host functions to LLVM code, on the stream of a context.
+"""Emit host functions, which launch kernels on the stream of a context, as LLVM code.
 
 A host function is ``void host(ptr context, buffers…, scalars…)``. Its buffers are addresses on the device, which it
 passes on and never reads.
@@ -47,7 +47,7 @@ class Launcher:
         self._numbers = {name: i for i, name in enumerate(kernels)}
 
     def number(self, name: str) -> int:
-        """The place of a kernel in the context's table of functions."""
+        """The index of a kernel in the context's table of functions."""
         return self._numbers[name]
 
     @cached_property
@@ -63,8 +63,8 @@ class Launcher:
     def launch(self) -> ll.Function:
         """``void launch(ptr context, i64 kernel, ptr sizes, i32 shared bytes, ptr parameters)``
 
-        sizes: int64 [6], grid and block. A call that has failed and an empty grid launch nothing. Shared memory that a
-        kernel may declare itself is not asked for again.
+        sizes: int64 [6], grid and block. Launches nothing if the call has failed or the grid is empty. Requests dynamic
+        shared memory only above the limit of static shared memory, which the kernel declares itself.
         """
         fn, b = function(self.faults.module, "mlc_cuda_launch", VOID, [PTR, I64, PTR, I32, PTR])
         context, kernel, sizes, shared, parameters = fn.args
@@ -138,7 +138,7 @@ class HostEmitter(StmtEmitter):
             return v.stack_slot(self.b, ll.ArrayType(I64, 2 * count), "parameters", align=8)
 
     def _parameter(self, arg: PrimExpr, slot: ll.Value) -> ll.Value:
-        """The address of an argument's value: of eight bytes, stored to ``slot``, or of a tensor map."""
+        """The address of an argument's value: ``slot``, to which it is stored, or a tensor map."""
         tensor_map = TensorMapArgument.match(arg)
         if tensor_map is not None:
             return self._tensor_map(tensor_map)

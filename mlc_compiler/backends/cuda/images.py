@@ -32,21 +32,21 @@ INSTRUCTIONS_IN_A_MODULE = 2000  # amortizes the cost of a module, and leaves mo
 
 @dataclass(frozen=True)
 class DeviceCode:
-    """The device code of a library. kernels: by symbol. without_machine_code: why there are no cubins, or empty."""
+    """The device code of a library. kernels: by symbol. without_machine_code: the reason for missing cubins, or ""."""
 
     images: Sequence[Images]
     kernels: Mapping[str, Kernel]
     without_machine_code: str = ""
 
     def describe(self, target: Target) -> dict[str, Any]:
-        """The architectures of the PTX and of the machine code, and why there is none, as JSON values."""
+        """The architectures of PTX and machine code, and the reason if there is no machine code, as JSON values."""
         machine_code = sorted({arch for image in self.images for arch in image.cubins}, key=capability)
         found = {"ptx": target.cpu, "machine_code": machine_code}
         return found | ({"without_machine_code": self.without_machine_code} if self.without_machine_code else {})
 
 
 def compile_kernels(mod: IRModule, target: Target) -> DeviceCode:
-    """The kernels of a module in which ``SplitKernels`` ran. Raises CodegenError when LLVM or the assembler refuse."""
+    """Compile the kernels of a module after ``SplitKernels``. Raises CodegenError when LLVM or the assembler fails."""
     kernels: dict[str, Kernel] = {}
     ptx = assemble_modules(llvm_modules(mod, target, kernels), target)
     assemble = find_assembler()
@@ -58,7 +58,7 @@ def compile_kernels(mod: IRModule, target: Target) -> DeviceCode:
 
 
 def llvm_modules(mod: IRModule, target: Target, kernels: dict[str, Kernel]) -> Iterator[str]:
-    """The device functions as LLVM modules; ``kernels`` receives them."""
+    """Emit the device functions as LLVM modules, as text; adds their names and launches to ``kernels``."""
     device = [(name, func) for name, func in mod.of_type(PrimFunc).items() if func.attrs.get(KERNEL)]
     modules = split_modules(device, target, INSTRUCTIONS_IN_A_MODULE, partial(_emit, target))
     for number, (module, names) in enumerate(modules):
@@ -76,7 +76,7 @@ def _emit(target: Target, module: ll.Module, name: str, func: PrimFunc) -> ll.Fu
 
 @dataclass(frozen=True)
 class Resources:
-    """What the assembler reports of a kernel: registers of a thread; bytes of its stack, spills and shared memory."""
+    """Resources of a kernel, as the assembler reports: registers per thread; bytes of stack, spills, shared memory."""
 
     registers: int
     stack_bytes: int
@@ -96,7 +96,7 @@ Assembler = Callable[[str, str], Assembled]
 
 
 def find_assembler() -> Assembler | None:
-    """``assemble(ptx, arch)`` by ``ptxas``, or else by nvJitLink; None where there is neither.
+    """``assemble(ptx, arch)`` by ``ptxas``, or else by nvJitLink; None if neither is installed.
 
     For sm_80 and sm_86, nvJitLink 13.0 keeps more values in registers than fit, and spills them; ptxas 13.0 does not.
     """
@@ -113,7 +113,7 @@ def find_assembler() -> Assembler | None:
 
 
 def _find_ptxas() -> str | None:
-    """The program of the package ``nvidia-cuda-nvcc``, or else one on the search path."""
+    """The path of ``ptxas`` from the package ``nvidia-cuda-nvcc``, or else from the search path."""
     try:
         listed = files("nvidia-cuda-nvcc") or []
     except PackageNotFoundError:
@@ -123,7 +123,7 @@ def _find_ptxas() -> str | None:
 
 
 def _by_nvjitlink(ptx: str, arch: str) -> Assembled:
-    """Raises CodegenError, with the assembler's message, for PTX that it refuses."""
+    """Assemble by nvJitLink. Raises CodegenError, with the assembler's message, for PTX that it refuses."""
     from cuda.bindings import nvjitlink
 
     text = ptx.encode()

@@ -28,7 +28,7 @@ _ALIGNMENT = 256  # of cuMemAlloc
 class Constants:
     """The constant tensors of a module's graph functions: one block of memory on the device.
 
-    At its end is the memory for scratch buffers that kernels find and leave filled with zeros.
+    At its end is the memory for scratch buffers that are zero before and after each kernel (scope ``ZEROED``).
     """
 
     def __init__(self, mod: IRModule):
@@ -90,7 +90,7 @@ class DeviceJob(JobEmitter):
             return self.b.load(field(self.b, self.context, CONSTANTS), typ=PTR)
 
     def packed_call(self, name: str, args: list[TensorArgument | ll.Value]) -> None:
-        """The function gets tensors on the device, after the kernels before it have ended."""
+        """Emit a call of a registered function with tensors on the device, after the previous kernels have ended."""
         if self.func.attrs.get(CAPTURE):
             raise CodegenError(f"a graph function with the attribute {CAPTURE} calls the registered function {name!r}")
         b = self.b

@@ -1,4 +1,4 @@
-"""Kernels and their launches: what device code and host code agree on."""
+"""Kernels and their launches: the interface between device code and host code."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ KERNEL = "cuda.kernel"
 LAUNCH = "cuda.launch"
 """The call by which a host function launches a kernel, see ``LaunchCall``."""
 PDL = "cuda.pdl"
-"""Attribute of kernels with programmatic dependent launch, which begin before the kernel before them has ended."""
+"""Attribute of kernels with programmatic dependent launch, which begin before the previous kernel has ended."""
 WEIGHTS = "cuda.weights"
 """Attribute of kernels: the positions of buffers that no kernel of a graph function writes."""
 
 TENSOR_MAPS = "cuda.tensor_maps"
-"""Attribute of kernels: the positions of the buffers that they get as tensor maps, in the place of addresses."""
+"""Attribute of kernels: the positions of the buffers that they receive as tensor maps instead of addresses."""
 TENSOR_MAP = "cuda.tensor_map"
 """The argument of a launch that describes a matrix for tensor copies, see ``TensorMapArgument``."""
 
@@ -30,7 +30,7 @@ class Launch:
     """A kernel as it is launched.
 
     block: threads along x, y, z. shared_bytes: its shared memory, static or dynamic. pdl: it may begin before the
-    launch before it has ended, and waits for that launch's results itself (programmatic dependent launch).
+    previous launch has ended, and waits for that launch's results itself (programmatic dependent launch).
     """
 
     name: str
@@ -63,7 +63,7 @@ class LaunchCall:
 
     @classmethod
     def match(cls, value: object) -> LaunchCall | None:
-        """The launch that an expression is; None for any other expression."""
+        """Parse an expression as a launch; None for any other expression."""
         if not isinstance(value, Call) or value.op != LAUNCH:
             return None
         name, x, y, z, *rest = value.args
@@ -96,7 +96,7 @@ class TensorMapArgument:
 
     @classmethod
     def match(cls, value: object) -> TensorMapArgument | None:
-        """The tensor map that an argument is; None for any other argument."""
+        """Parse an argument as a tensor map; None for any other argument."""
         if not isinstance(value, Call) or value.op != TENSOR_MAP:
             return None
         address, height, width, rows = value.args

@@ -59,7 +59,7 @@ class Loader:
         self.load = self._define_load()
 
     def _rows(self) -> Iterator[list[ll.Value]]:
-        """A row for each image: module, the capabilities on which it runs, data; machine code before PTX."""
+        """A row for each image: module, least and greatest compute capability, data; machine code before PTX."""
         for number, images in enumerate(self.images):
             for arch, code in images.cubins.items():
                 exact = i64(capability(arch))
@@ -75,7 +75,7 @@ class Loader:
         return data
 
     def _architectures(self) -> str:
-        """What the library is compiled for, for messages."""
+        """The architectures that the library is compiled for, as text for messages."""
         cubins = sorted({arch for images in self.images for arch in images.cubins}, key=capability)
         return ", ".join([*cubins, *sorted({f"{ptx_arch(images.ptx)} (PTX)" for images in self.images})])
 
@@ -92,7 +92,7 @@ class Loader:
     def _define_load(self) -> ll.Function:
         """``i32 load(ptr context)``: load modules and find kernels; 0, or -1 with the reason in the faults' text.
 
-        Of a module's images that may run on the device, the first one that the driver accepts is loaded.
+        For each module, the first image that the driver accepts, of those that can run on the device, is loaded.
         """
         load_image, find = self._define_load_image(), self._define_find()
         fn, b = function(self.module, "mlc_cuda_load", I32, [PTR])
@@ -108,7 +108,7 @@ class Loader:
     def _try_images(
         self, b: ll.IRBuilder, context: ll.Value, arch: ll.Value, tried: ll.Value, load_image: ll.Function
     ) -> None:
-        """Load the images that may run on the device, the first that is accepted of each module.
+        """Load, for each module, the first image that can run on the device and that the driver accepts.
 
         tried: int32 for each module, 1 when it has such an image.
         """
@@ -127,7 +127,7 @@ class Loader:
         for_range(b, "image", i64(0), i64(len(rows)), visit)
 
     def _require_modules(self, b: ll.IRBuilder, context: ll.Value, arch: ll.Value, tried: ll.Value) -> None:
-        """Return -1 when a module is not loaded. For one that was tried, the faults' text has the reason."""
+        """Emit a return of -1 when a module is not loaded; the faults' text has the reason."""
 
         def visit(i: ll.Value) -> None:
             with b.if_then(is_null(b, b.load(self._module_at(b, context, i), typ=PTR))):
@@ -141,11 +141,11 @@ class Loader:
         for_range(b, "module", i64(0), i64(len(self.images)), visit)
 
     def _module_at(self, b: ll.IRBuilder, context: ll.Value, number: ll.Value) -> ll.Value:
-        """The place of a CUmodule in a context."""
+        """The address of a CUmodule in a context."""
         return field(b, context, b.add(b.mul(number, i64(8)), i64(self.modules)))
 
     def _define_load_image(self) -> ll.Function:
-        """``void load_image(ptr module, ptr data)``: a refusal and the log become the faults' text."""
+        """``void load_image(ptr module, ptr data)``: load an image; an error and the log become the faults' text."""
         fn, b = function(self.module, "mlc_cuda_load_image", VOID, [PTR, PTR])
         log = v.stack_slot(b, ll.ArrayType(I8, LOG_BYTES), "log")
         options = v.stack_slot(b, ll.ArrayType(I32, 2), "options")
@@ -187,7 +187,7 @@ class Loader:
             b.ret(i32(-1))
 
     def unload(self, b: ll.IRBuilder, context: ll.Value) -> None:
-        """Emit the unloading of the modules that are loaded."""
+        """Emit code that unloads the modules that are loaded."""
 
         def unload(i: ll.Value) -> None:
             loaded = b.load(self._module_at(b, context, i), typ=PTR)

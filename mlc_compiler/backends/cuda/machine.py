@@ -18,16 +18,16 @@ KIB = 1 << 10
 WARP = 32
 MAX_THREADS_PER_BLOCK = 1024
 REGISTERS_PER_MULTIPROCESSOR = 64 * KIB
-STATIC_SHARED_BYTES = 48 * KIB  # more must be requested at the launch
+STATIC_SHARED_BYTES = 48 * KIB  # the limit; more must be requested at the launch
 
 
 @dataclass(frozen=True)
 class Architecture:
     """A row of the table, from the CUDA C++ Programming Guide, "Compute Capabilities".
 
-    ptx: the lowest PTX version that has the architecture, times 10. shared_kib: of one block, at most. threads: of one
-    multiprocessor, at most. multiprocessors, l2_kib: of the largest GPU of the architecture that is sold for servers or
-    desktops.
+    ptx: the lowest PTX version that has the architecture, times 10. shared_kib: maximum shared memory per block.
+    threads: maximum per multiprocessor. multiprocessors, l2_kib: of the largest GPU of the architecture that is sold
+    for servers or desktops.
     """
 
     ptx: int
@@ -57,8 +57,8 @@ def capability(arch: str) -> int:
 class Gpu:
     """The parameters of a GPU that schedules depend on.
 
-    arch: the architecture that code is generated for. shared_bytes: of one block, at most. threads: of one
-    multiprocessor, at most. l2_bytes: of the second-level cache.
+    arch: the architecture that code is generated for. shared_bytes: maximum shared memory per block. threads: maximum
+    per multiprocessor. l2_bytes: size of the L2 cache.
     """
 
     arch: str
@@ -69,7 +69,7 @@ class Gpu:
 
     @property
     def bulk_copies(self) -> bool:
-        """Whether its code may have ``cp.async.bulk`` (PTX ISA 8.0, sm_90)."""
+        """Whether its code may use ``cp.async.bulk`` (PTX ISA 8.0, sm_90)."""
         return capability(self.arch) >= 90 and ARCHITECTURES[self.arch].ptx >= 80
 
     @staticmethod
@@ -101,9 +101,9 @@ OPTIONS: Mapping[str, type] = {
 def complete(given: Mapping[str, Any]) -> Mapping[str, Attribute]:
     """All attributes of a CUDA target: those given, and the rest from the table or from this machine's GPU.
 
-    ``arch`` lists architectures: code is generated for the lowest, and machine code for each of them. A number is that
-    of one of this machine's GPUs; without ``arch`` it is 0. Raises UnsupportedError for an unknown architecture, and
-    when none is named and this machine has no such GPU.
+    ``arch`` lists architectures: PTX is generated for the lowest, machine code for each of them. A number is the
+    ordinal of one of this machine's GPUs; the default is 0. Raises UnsupportedError for an unknown architecture, and
+    when this machine has no such GPU.
     """
     named: tuple[str, ...] = given.get("arch") or ("0",)
     detected = _detected(int(named[0])) if len(named) == 1 and named[0].isdecimal() else {}

@@ -46,7 +46,7 @@ SPECIAL_FUNCTIONS = {"cuda.ex2": "ex2.approx.ftz", "cuda.rcp": "rcp.approx.ftz",
 _SQRT_HALF_BITS = 0x3F3504F3
 _ATANH = tuple(2.0 / (2 * i + 1) for i in range(5, 0, -1))
 _TANH = (-5.69853699e-03, 2.06328146e-02, -5.37375882e-02, 1.33314133e-01, -3.33332807e-01)
-_REDUCED_IN_FLOAT32 = 2.0**15  # up to this, quotients by pi / 2 are below 2 ** 15, and three parts of it suffice
+_REDUCED_IN_FLOAT32 = 2.0**15  # up to this, quotients by pi / 2 are below 2 ** 15, and three parts of pi / 2 suffice
 
 
 def _parts(value: float, count: int = 2) -> list[PrimExpr]:
@@ -67,7 +67,7 @@ def _instruction(name: str, x: PrimExpr) -> PrimExpr:
 
 
 def _exponential(x: PrimExpr, factor: list[PrimExpr]) -> PrimExpr:
-    """``2 ** (x * factor)``: that of the fraction by ``ex2``, times a power of two."""
+    """``2 ** (x * factor)``: ``ex2`` of the fraction, times a power of two."""
     let = Lets()
     v = let("v", x)
     n, k = nearest(let, clamped(v * factor[0], -126.0, 127.0) + f32(ROUNDER[F32]))
@@ -147,7 +147,7 @@ def log1p(x: PrimExpr) -> PrimExpr:
 
 
 def _reduce(a: PrimExpr) -> PrimExpr:
-    """Subtract multiples of pi / 2 in float32, of a large argument in float64."""
+    """Subtract multiples of pi / 2: in float32, or in float64 for large arguments."""
     let = Lets()
     v = let("a", a)
     small = v < f32(_REDUCED_IN_FLOAT32)
@@ -196,4 +196,4 @@ ON_GPU: Rules = {
     },
     F64: {**ARITHMETIC, **{name: WIDE_RULES[name] for name in ("sigmoid", "rsqrt")}},
 }
-"""float32 and float64 functions; ``erf`` and ``pow`` of float32 are those of CPUs: they are arithmetic already."""
+"""float32 and float64 functions; ``erf`` and ``pow`` of float32 are those of CPUs, which are plain arithmetic."""

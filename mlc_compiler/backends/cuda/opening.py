@@ -16,8 +16,8 @@ from .loading import Loader
 class Opener:
     """Defines in a host module ``open``: ``i32 open(ptr context, i32 device)``.
 
-    It fills the fields of a context, which are 0 before, and leaves the CUDA context in ``CONTEXT`` current. Returns 1,
-    or 0 with the reason in the faults' text and a part of the fields filled.
+    It fills the fields of a context, which must be 0 before, and leaves the CUDA context in ``CONTEXT`` current.
+    Returns 1, or 0 with the reason in the faults' text and only some fields filled.
     """
 
     def __init__(self, faults: Faults, loader: Loader, constants: Constants):
@@ -70,6 +70,6 @@ class Opener:
             b.ret(i32(0))
 
     def _require_zero(self, b: ll.IRBuilder, status: ll.Value) -> None:
-        """Return when a step has failed that has written the faults' text."""
+        """Emit a return of 0 if a step has failed, which has written the faults' text."""
         with b.if_then(b.icmp_signed("!=", status, i32(0)), likely=False):
             b.ret(i32(0))

@@ -17,7 +17,7 @@ from .context import ASYNCHRONOUS, STREAM
 from .faults import Faults
 
 Emit = Callable[..., ll.Value | None]
-"""``emit(b, context, frame, *arguments)``: the status of the driver's call, if there is one."""
+"""``emit(b, context, frame, *arguments)``: returns the status of the driver's call, or None without one."""
 
 
 class DeviceOperations:

@@ -1,9 +1,9 @@
 """Contexts on a CUDA device: a stream, the loaded kernels, constants, the workspace and recorded graphs.
 
-A call runs on the caller's stream where the TVM FFI knows one for the device (``TVMFFIEnvGetStream``), and returns when
+A call runs on the caller's stream if the TVM FFI has one for the device (``TVMFFIEnvGetStream``), and returns when
 its work is enqueued. Else it runs on the context's own stream and waits for it, unless ``device_set_asynchronous`` has
-been called; ``device_synchronize`` and ``device_download`` wait. The own stream takes turns with the device's default
-stream, as CUDA defines it, so that what was enqueued there before is seen.
+been called; ``device_synchronize`` and ``device_download`` wait. The own stream is a blocking stream: CUDA orders it
+after work that was enqueued on the device's default stream before.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_DEVICES = 256
 class CudaRuntime(HostRuntime):
     """Contexts on a device; graph functions call the host functions of ``mod``, which launch ``kernels``.
 
-    images: the code of each module of kernels; ``Kernel.module`` counts in it.
+    images: the code of each module of kernels; ``Kernel.module`` is an index into it.
     """
 
     argument = ContextArgument("device", 0, MAX_DEVICES - 1, "the system refused memory, or too many contexts are open")
@@ -88,7 +88,7 @@ class CudaRuntime(HostRuntime):
         return DeviceOperations(self.faults, self.synchronize)
 
     def require_device(self, b: ll.IRBuilder, context: ll.Value, tensor: ll.Value, require: Require) -> None:
-        """Tensors are on the context's device, or in pinned memory of the host, which the device can access."""
+        """Require tensors on the context's device, in managed memory, or in pinned memory of the host."""
         kind, index = (b.load(field(b, tensor, offset), typ=I32) for offset in (DL_DEVICE, DL_DEVICE_ID))
         reachable = is_one_of(b, kind, CUDA_DEVICE, CUDA_HOST_DEVICE, CUDA_MANAGED_DEVICE)
         advice = "copy it there first, as device_upload, or x.cuda() of torch, does"
@@ -111,7 +111,7 @@ class CudaRuntime(HostRuntime):
         self.driver.call(b, "cuCtxPopCurrent_v2", popped)
 
     def _define_synchronize(self) -> ll.Function:
-        """``void synchronize(ptr context)``: wait for the call's stream; its failure is the call's."""
+        """``void synchronize(ptr context)``: wait for the call's stream; an error becomes that of the call."""
         fn, b = function(self.module, "mlc_cuda_synchronize", VOID, [PTR])
         context = fn.args[0]
         status = self.driver.call(b, "cuStreamSynchronize", b.load(field(b, context, STREAM), typ=PTR))
@@ -138,7 +138,7 @@ class CudaRuntime(HostRuntime):
         return fn
 
     def _define_leave(self) -> ll.Function:
-        """``void leave(ptr context)``: wait for the context's own stream where callers expect it."""
+        """``void leave(ptr context)``: wait for the context's own stream, if it was used and calls are synchronous."""
         fn, b = function(self.module, "mlc_cuda_leave", VOID, [PTR])
         context = fn.args[0]
         own, used = (b.ptrtoint(b.load(field(b, context, at), typ=PTR), I64) for at in (OWN_STREAM, STREAM))
@@ -158,7 +158,7 @@ class CudaRuntime(HostRuntime):
         b.call(self.release, [context, workspace])
 
     def _define_memory(self) -> ll.Function:
-        """``ptr memory(ptr context, i64 nbytes)``: memory of the device; null when there is none."""
+        """``ptr memory(ptr context, i64 nbytes)``: allocate memory of the device; null when there is not enough."""
         fn, b = function(self.module, "mlc_cuda_memory", PTR, [PTR, I64])
         slot = v.stack_slot(b, PTR, "address")
         self._push(b, fn.args[0])
@@ -200,7 +200,7 @@ class CudaRuntime(HostRuntime):
         return fn
 
     def _define_stop(self) -> ll.Function:
-        """``void stop(ptr context)``: release what ``start`` has made, all of it or the beginning."""
+        """``void stop(ptr context)``: release the resources that ``start`` has created, also after a failed start."""
         fn, b = function(self.module, "mlc_cuda_stop", VOID, [PTR])
         context = fn.args[0]
         with b.if_then(is_null(b, b.load(field(b, context, CONTEXT), typ=PTR))):

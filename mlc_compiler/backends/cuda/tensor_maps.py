@@ -1,7 +1,7 @@
-"""Tensor maps: what the TMA unit knows of a matrix, 128 bytes that the host encodes and a kernel gets by value.
+"""Tensor maps: descriptors of matrices for the TMA unit, 128 bytes that the host encodes and a kernel takes by value.
 
-The driver's encoding depends on the address and the sizes only. A thread keeps the last ``CAPACITY`` encodings; a call
-that is replayed as a graph has its own copies.
+The driver's encoding depends on the address and the sizes only. Each thread caches ``CAPACITY`` encodings
+(direct-mapped); a call that is replayed as a graph has its own copies.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HASH = 0x9E3779B97F4A7C15  # 2^64 / golden ratio (Knuth, The Art of Computer Pr
 
 
 def parameter_attributes() -> ll.values.ArgumentAttributes:
-    """The attributes of a kernel's parameter that is a tensor map: by value, and read where the driver puts it."""
+    """The attributes of a kernel's tensor map parameter: by value, ``__grid_constant__``."""
     return _ByValue()
 
 
@@ -52,7 +52,7 @@ class TensorMaps:
     def emit(
         self, b: ll.IRBuilder, context: ll.Value, address: ll.Value, sizes: Sequence[ll.Value], dtype: str
     ) -> ll.Value:
-        """The address of a map in the frame of the function. sizes: height, width, rows of a box, as int64."""
+        """Emit a map on the stack of the function; returns its address. sizes: int64 height, width, rows of a box."""
         with b.goto_entry_block():
             out = v.stack_slot(b, ll.ArrayType(I8, NBYTES), "tensor_map", align=ALIGNMENT)
             key = v.stack_slot(b, ll.ArrayType(I64, _KEY_WORDS), "matrix", align=8)
@@ -71,9 +71,9 @@ class TensorMaps:
 
     @cached_property
     def find(self) -> ll.Function:
-        """``void find(ptr context, ptr key, ptr out, i64 item)``: write a map to ``out``, encoded if it is not kept.
+        """``void find(ptr context, ptr key, ptr out, i64 item)``: write a map, cached or newly encoded, to ``out``.
 
-        item: bytes of an element. A matrix without rows has no map. A failure is the call's error.
+        item: bytes of an element. Writes nothing for a matrix without rows. An error becomes that of the call.
         """
         fn, b = function(self.module, "mlc_cuda_tensor_map", VOID, [PTR, PTR, PTR, I64])
         context, key, out, item = fn.args
@@ -97,7 +97,7 @@ class TensorMaps:
         return fn
 
     def _encode(self, b: ll.IRBuilder, entry: ll.Value, key: ll.Value, item: ll.Value) -> ll.Value:
-        """``cuTensorMapEncodeTiled``: sizes and boxes innermost first; zeros outside of the matrix."""
+        """Call ``cuTensorMapEncodeTiled``: sizes and boxes innermost first; zeros outside of the matrix."""
         address, height, width, rows, kind = (b.load(field(b, key, 8 * i), typ=I64) for i in range(_KEY_WORDS))
         sizes, strides = self._array(b, I64, width, height), self._array(b, I64, b.mul(width, item))
         box = self._array(b, I32, i32(BOX_COLUMNS), b.trunc(rows, I32))

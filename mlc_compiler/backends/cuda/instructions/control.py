@@ -15,13 +15,13 @@ MBARRIER = Operand("bar", (1,), "uint64", scope="shared")
 """An mbarrier object: 8 bytes of shared memory (PTX ISA, "mbarrier")."""
 
 VECTORS = Operand("source", (16,), "uint8", scope="global")
-"""The first of ``nbytes`` bytes of any dtype; place and number are multiples of 16."""
+"""The first of ``nbytes`` bytes of any dtype; address and number are multiples of 16."""
 
 
 def control_row(
     name: str, intrinsic: str, *, places: tuple[Operand, ...] = (), scalars: tuple[str, ...] = (), lanes: int = 1
 ) -> TensorIntrin:
-    """A call of ``intrinsic`` with the addresses of ``places``, then the scalars."""
+    """A row for a call of ``intrinsic`` with the addresses of ``places``, then the scalars."""
 
     def code(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
         addresses = [address(row, operands, i) for i in range(len(places))]
@@ -44,10 +44,10 @@ def _prefetch(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
 
 
 def _wait(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
-    """A loop around try_wait, which returns false after a time limit of the hardware.
+    """Emit a loop around try_wait, which returns false after a time limit of the hardware.
 
-    The rows ``wait``, which all threads of a block execute alike, and ``acquire``, which some of them execute before
-    they overwrite what the others have read, are the same instruction.
+    Two rows use it: ``wait``, for all threads of a block, and ``acquire``, for the threads that are about to overwrite
+    a buffer that the others have read.
     """
     bar, parity = address(row, operands, 0), as_i32(b, operands.scalars["parity"])
     again, done = b.append_basic_block("mbarrier.wait"), b.append_basic_block("mbarrier.done")
@@ -59,7 +59,7 @@ def _wait(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
 
 
 def _wait_for_count(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
-    """Relaxed loads until the counter has the value, then an acquire fence."""
+    """Emit relaxed loads until the counter reaches the value, then an acquire fence."""
     counter, count = address(row, operands, 0), as_i32(b, operands.scalars["count"])
     again, done = b.append_basic_block("counter.wait"), b.append_basic_block("counter.done")
     b.branch(again)

@@ -29,10 +29,10 @@ _MATRIX = (1 << 16,)  # elements: the meaning of a tensor copy is the same for a
 
 
 def cp_async_row(nbytes: int, dtype: str, zero_fill: bool = False) -> TensorIntrin:
-    """Starts to copy ``nbytes`` bytes; they are there after ``cuda.cp_async.commit`` and ``cuda.cp_async.wait``.
+    """Start to copy ``nbytes`` bytes; they have arrived after ``cuda.cp_async.commit`` and ``cuda.cp_async.wait``.
 
-    Both addresses must be multiples of ``nbytes``. zero_fill: the scalar ``count`` is how many elements are copied; the
-    rest of the destination becomes 0 and that of the source is not read.
+    Both addresses must be multiples of ``nbytes``. zero_fill: the scalar ``count`` is the number of copied elements;
+    the rest of the destination becomes 0 and the rest of the source is not read.
     """
     elements = nbytes // dt.nbytes(dtype)
 
@@ -62,14 +62,14 @@ def cp_async_row(nbytes: int, dtype: str, zero_fill: bool = False) -> TensorIntr
 
 
 COMMIT = control_row("cuda.cp_async.commit", "llvm.nvvm.cp.async.commit.group")
-"""Makes the copies that the thread started since the last commit a group."""
+"""Group the copies that the thread has started since the last commit."""
 
 WAIT = control_row("cuda.cp_async.wait", "llvm.nvvm.cp.async.wait.group", scalars=("pending",))
-"""Waits until at most ``pending``, a constant, of the thread's groups are not complete."""
+"""Wait until at most ``pending``, a constant, of the thread's groups are incomplete."""
 
 
 def bulk_copy_row(nbytes: int, dtype: str) -> TensorIntrin:
-    """Starts to copy ``nbytes`` bytes, as one thread; the mbarrier ``bar`` counts them when they have arrived.
+    """Start to copy ``nbytes`` bytes, from one thread; the mbarrier ``bar`` counts them when they have arrived.
 
     Both addresses must be multiples of 16.
     """
@@ -92,11 +92,11 @@ def bulk_copy_row(nbytes: int, dtype: str) -> TensorIntrin:
 
 
 def tensor_copy_row(rows: int, dtype: str) -> TensorIntrin:
-    """Starts to copy a box of a matrix, as one thread; the mbarrier ``bar`` counts its bytes when they have arrived.
+    """Start to copy a box of a matrix, from one thread; the mbarrier ``bar`` counts its bytes when they have arrived.
 
-    src: the matrix [height, width], row-major, whose kernel gets it as a tensor map (``tensor_maps.py``). The box has
-    ``rows`` rows of 64 elements from (``first_row``, ``first_column``) on; those outside of the matrix are 0, and count
-    all the same. dst: at a multiple of 1024 bytes. The 16-byte chunk ``c`` of row ``r`` is stored in place
+    src: the matrix [height, width], row-major, which the kernel receives as a tensor map (``tensor_maps.py``). The box
+    has ``rows`` rows of 64 elements from (``first_row``, ``first_column``) on; those outside of the matrix are 0, and
+    are counted too. dst: at a multiple of 1024 bytes. The 16-byte chunk ``c`` of row ``r`` is stored in place
     ``c ^ (r % 8)``, as wgmma reads it (PTX ISA, "Swizzling modes").
     """
 

@@ -1,7 +1,7 @@
 """Unpacking of quantized weights to 16-bit floats, two at a time.
 
-Kim et al. 2022, "Who Says Elephants Can't Run", 3.1: a code in the low bits of the mantissa of 2 ** m, the number whose
-last place is 1, is ``2 ** m + code``; subtracting ``2 ** m + zero point`` is exact. Results are bitwise those of the
+Kim et al. 2022, "Who Says Elephants Can't Run", 3.1: with m mantissa bits, a code in the low mantissa bits of 2 ** m
+gives ``2 ** m + code``; subtracting ``2 ** m + zero point`` is exact. Results are bitwise equal to those of the
 operator ``dequantize``.
 """
 
@@ -21,17 +21,17 @@ from ....tir.intrinsics import Operand, TensorIntrin
 from .operands import SHORT, address, load, store
 from .pairs import PAIRS, Pairs, permute
 
-BOOK = 16  # entries of a code book
+BOOK = 16  # entries of a codebook
 
 
 @dataclass(frozen=True)
 class Unpacking:
-    """What an instruction ``cuda.dequantize.NAME`` unpacks.
+    """Operands and results of an instruction ``cuda.dequantize.NAME``.
 
     elements: consecutive stored elements of ``dtype``, which have ``codes`` codes of consecutive positions. scaled:
-    whether results are multiplied by a scale. book: whether codes are indices of a table. in_order, paired: whether
-    there is an instruction with the results in the order of the codes; with codes ``i`` and ``i + codes / 2`` as
-    neighbours (``NAME.pairs``), which takes fewer instructions.
+    whether results are multiplied by a scale. book: whether codes are indices of a codebook. in_order: whether there is
+    an instruction with the results in the order of the codes. paired: whether there is one (``NAME.pairs``) with codes
+    ``i`` and ``i + codes / 2`` next to each other, which compiles to fewer machine instructions.
     """
 
     name: str
@@ -45,17 +45,17 @@ class Unpacking:
 
     @property
     def positions(self) -> int:
-        """Positions of a stored element."""
+        """Codes in one stored element."""
         return self.codes // self.elements
 
     def order(self, place: PrimExpr) -> PrimExpr:
-        """Which of the codes is at a place of a paired result."""
+        """The index of the code at ``place`` of a paired result."""
         return place // 2 + place % 2 * (self.codes // 2)
 
 
 @dataclass(frozen=True)
 class _Fields:
-    """The unpacking of words of as many codes as fit, the first in the lowest bits; the zero point is the middle."""
+    """Unpacks words of as many codes as fit, the first in the lowest bits; zero point 2 ** (bits - 1) - 1."""
 
     bits: int
 
@@ -68,9 +68,9 @@ class _Fields:
         return (1 << (self.bits - 1)) - 1
 
     def pairs(self, b: ll.IRBuilder, floats: Pairs, word: ll.Value) -> list[ll.Value]:
-        """The codes less the zero point, i and i + codes / 2 together.
+        """The codes minus the zero point, in pairs (i, i + codes / 2).
 
-        A pair of fields that ends within the mantissa is ``2 ** low`` times as large as the code.
+        Fields at bit ``low`` of the mantissas are ``2 ** low`` times as large as the codes.
         """
         word, mask, start, found = self._halves(b, word), (1 << self.bits) - 1, 0, []
         shifted = word
@@ -101,7 +101,7 @@ def _scaled_plus(b: ll.IRBuilder, floats: Pairs, number: ll.Value, low: int, oth
 
 
 def _in_order(b: ll.IRBuilder, found: Sequence[ll.Value]) -> list[ll.Value]:
-    """Eight codes in their order from pairs (i, i + 4)."""
+    """Reorder pairs (i, i + 4) of eight codes to the order of the codes."""
     firsts = [permute(b, found[i], found[i + 1], 0x5410) for i in (0, 2)]
     return [*firsts, *(permute(b, found[i], found[i + 1], 0x7632) for i in (0, 2))]
 
@@ -110,7 +110,7 @@ def _in_order(b: ll.IRBuilder, found: Sequence[ll.Value]) -> list[ll.Value]:
 
 
 def _bytes(b: ll.IRBuilder, floats: Pairs, word: ll.Value, zero_point: int) -> list[ll.Value]:
-    """The four unsigned bytes of a word less a zero point, in their order."""
+    """The four unsigned bytes of a word minus a zero point, in order."""
     numbers = [permute(b, word, i32((0x64 if floats.mantissa > 8 else 0x43) * 0x01010101), s) for s in (0x4140, 0x4342)]
     if floats.mantissa > 8:
         zero = floats.constant(-floats.magic - zero_point)
@@ -119,19 +119,22 @@ def _bytes(b: ll.IRBuilder, floats: Pairs, word: ll.Value, zero_point: int) -> l
 
 
 def _byte_of_seven_bits(b: ll.IRBuilder, floats: Pairs, number: ll.Value, zero_point: int) -> ll.Value:
-    """A byte in the low bits of 128, of which the highest is the exponent's: 128 + the low bits, and 128 or 256."""
+    """A byte in the low bits of bfloat16 128, minus the zero point.
+
+    The highest bit falls into the exponent, so two numbers are added: 128 + the low 7 bits, and 128 or 256.
+    """
     low = floats.plus(b, b.and_(number, i32(0xFF7FFF7F)), floats.constant(-zero_point))
     high = floats.plus(b, b.and_(number, i32(0xFF80FF80)), floats.constant(-256))
     return floats.plus(b, low, high)
 
 
-# -- code books ----------------------------------------------------------------------------------------------------
+# -- codebooks -----------------------------------------------------------------------------------------------------
 
 
 def _looked_up(b: ll.IRBuilder, table: Sequence[ll.Value], word: ll.Value) -> list[ll.Value]:
     """The bytes of a table of 16 for the eight 4-bit codes of a word, four in each result.
 
-    ``prmt`` selects by three bits of a code; by the fourth it selects again, between both halves of the table.
+    ``prmt`` selects by three bits of a code in each half of the table; a third ``prmt`` selects the half by the fourth.
     """
     index = b.and_(word, i32(0x77777777))
     half = b.or_(b.and_(b.lshr(word, i32(1)), i32(0x44444444)), i32(0x32103210))
@@ -144,7 +147,10 @@ def _looked_up(b: ll.IRBuilder, table: Sequence[ll.Value], word: ll.Value) -> li
 
 
 def _book_pairs(b: ll.IRBuilder, floats: Pairs, book: Sequence[ll.Value], word: ll.Value) -> list[ll.Value]:
-    """The entries, int8, of the codes of a word. float16: by 128 larger as bytes; else both bytes are looked up."""
+    """Look up the int8 entries of the codes of a word.
+
+    float16: look up entries + 128 as unsigned bytes. bfloat16: look up both bytes of the converted entries.
+    """
     if floats.mantissa > 8:
         biased = [b.xor(entries, i32(0x80808080)) for entries in book]
         return [pair for word_ in _looked_up(b, biased, word) for pair in _bytes(b, floats, word_, 128)]
@@ -153,7 +159,7 @@ def _book_pairs(b: ll.IRBuilder, floats: Pairs, book: Sequence[ll.Value], word: 
 
 
 def _bytes_of_floats(b: ll.IRBuilder, book: Sequence[ll.Value]) -> list[list[ll.Value]]:
-    """The low and the high bytes of int8 entries as bfloat16, which are the upper half of a float32."""
+    """The low and the high bytes of int8 entries converted to bfloat16, the upper half of a float32."""
     tables: list[list[ll.Value]] = [[], []]
     for entries in book:
         numbers = b.sitofp(b.bitcast(entries, ll.VectorType(I8, 4)), ll.VectorType(v.F32, 4))

@@ -1,9 +1,9 @@
 """Conversion of float8 weights to 16-bit floats, four of a word at a time.
 
-From ``sm_90`` on an instruction converts float8_e4m3fn to float16. All else is arithmetic on bits: sign, exponent and
-mantissa move to their places in the wider type, and a multiplication by a power of two corrects the exponent's bias,
-exactly, also of subnormal numbers. It is for finite numbers: codes of infinity and NaN become finite ones, except where
-float8_e5m2 becomes float16, whose upper half it is.
+From ``sm_90`` on an instruction converts float8_e4m3fn to float16. Other conversions shift sign, exponent and mantissa
+to their places in the wider type and multiply by a power of two to correct the exponent bias, which is exact for finite
+numbers, also subnormal ones. Codes of infinity and NaN become finite numbers, except from float8_e5m2 to float16, whose
+upper half it is.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _moved(b: ll.IRBuilder, floats: Pairs, dtype: str, word: ll.Value) -> list[l
 
 
 def _shifted(b: ll.IRBuilder, pair: ll.Value, shift: int) -> ll.Value:
-    """Exponents and mantissas, below the signs, moved down."""
+    """Shift exponents and mantissas, but not the signs, right."""
     rest = b.and_(b.lshr(pair, i32(shift)), i32((0x7F00 >> shift) * 0x10001))
     return b.or_(b.and_(pair, i32(0x80008000)), rest)
 
@@ -69,7 +69,7 @@ def _row(floats: Pairs, dtype: str, hardware: bool) -> TensorIntrin:
 
 
 def float8_unpacking(dtype: str, to: str, arch: str) -> Unpacking:
-    """The unpacking of float8 codes to 16-bit floats that an architecture has."""
+    """The unpacking of float8 codes to 16-bit floats that is available on an architecture."""
     converts = (dtype, to) == ("float8_e4m3fn", "float16") and capability(arch) >= CONVERTS
     return Unpacking(f"{SHORT[dtype]}{'' if converts else '.bits'}", CODES, dtype, CODES, scaled=False)
 

@@ -20,7 +20,7 @@ LOAD_BYTES = (4, 8, 16)
 
 
 def load_row(nbytes: int, dtype: str) -> TensorIntrin:
-    """Loads ``nbytes`` bytes from an address that is a multiple of it, of memory that the kernel does not write."""
+    """Load ``nbytes`` bytes, aligned to ``nbytes``, from memory that the kernel does not write."""
     elements = nbytes // dt.nbytes(dtype)
 
     def semantics(src: te.Tensor) -> te.Tensor:

@@ -26,7 +26,7 @@ ROW_BYTES = 16
 
 
 def ldmatrix_row(count: int, dtype: str, transposed: bool = False) -> TensorIntrin:
-    """Loads ``count`` matrices of 8 rows of 16 bytes; lane ``8 * m + r`` passes the address of row ``r`` of matrix m.
+    """Load ``count`` matrices of 8 rows of 16 bytes; lane ``8 * m + r`` passes the address of row ``r`` of matrix m.
 
     The other lanes' addresses are not read. ``transposed``: each 8 x 8 matrix of 16-bit elements is transposed.
     """
@@ -55,7 +55,7 @@ def ldmatrix_row(count: int, dtype: str, transposed: bool = False) -> TensorIntr
 
 @dataclass(frozen=True)
 class Mma:
-    """A product of fragments ``acc[16, 8] += a[16, k] * b[k, 8]`` by one warp."""
+    """A matrix multiply-accumulate of fragments ``acc[16, 8] += a[16, k] @ b[k, 8]`` by one warp."""
 
     k: int
     dtype: str
@@ -79,7 +79,7 @@ class Mma:
     def multiply(
         self, b: ll.IRBuilder, acc: list[ll.Value], left: list[ll.Value], right: list[ll.Value]
     ) -> list[ll.Value]:
-        """The registers of the accumulators after the product of the registers of ``a`` and ``b``."""
+        """Emit the instruction on registers of ``acc``, ``a`` and ``b``; returns the new accumulators."""
         return results(b, emit(b, self.intrinsic, [*left, *right, *acc]))
 
     @property
@@ -98,7 +98,7 @@ MMAS = (
 
 
 def mma_row(mma: Mma) -> TensorIntrin:
-    """``acc += a * b`` on fragments: each lane holds 4 elements of ``acc``, k / 2 of ``a`` and k / 4 of ``b``."""
+    """``acc += a @ b`` on fragments: each lane holds 4 elements of ``acc``, k / 2 of ``a`` and k / 4 of ``b``."""
     pack, block = mma.pack, 4 * mma.pack
 
     def left(a: te.Tensor, i: PrimExpr, k: PrimExpr) -> PrimExpr:

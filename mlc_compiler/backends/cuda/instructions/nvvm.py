@@ -1,7 +1,7 @@
 """NVVM intrinsics and PTX instructions that device code uses: signatures, lowest GPU and lowest PTX version.
 
-LLVM aborts the process on an intrinsic that the GPU or the PTX version lacks, so these are refused by name before LLVM
-sees them. Versions: PTX ISA, "PTX ISA Notes" and "Target ISA Notes" of each instruction.
+LLVM aborts the process on an intrinsic that the GPU or the PTX version lacks, so ``check_instructions`` refuses them by
+name first. Versions: PTX ISA, "PTX ISA Notes" and "Target ISA Notes" of each instruction.
 """
 
 from __future__ import annotations
@@ -142,12 +142,12 @@ INSTRUCTIONS: Mapping[str, Instruction] = {row.name: row for table in _TABLES fo
 
 
 def emit(b: ll.IRBuilder, name: str, arguments: Sequence[ll.Value]) -> ll.Value:
-    """A call of the instruction ``name`` of the table. Raises CodegenError for arguments of other types."""
+    """Emit a call of the instruction ``name`` of the table. Raises CodegenError for arguments of wrong types."""
     return emit_instruction(b, INSTRUCTIONS[name], arguments)
 
 
 def emit_instruction(b: ll.IRBuilder, row: Instruction, arguments: Sequence[ll.Value]) -> ll.Value:
-    """A call of an instruction, which need not be in the table."""
+    """Emit a call of an instruction, which need not be in the table."""
     given = tuple(a.type for a in arguments)
     if given != row.arguments:
         raise CodegenError(f"{row.name}: the arguments are {_shown(given)}; expected {_shown(row.arguments)}")
@@ -168,7 +168,7 @@ _ASSEMBLY = "mlc.assembly"
 
 
 def _record(module: ll.Module, row: Instruction) -> None:
-    """Record the requirements of inline assembly in the module's metadata, where LLVM does not look."""
+    """Record the requirements of inline assembly, which LLVM does not check, in the module's metadata."""
     if _ASSEMBLY not in module.namedmetadata:
         module.add_named_metadata(_ASSEMBLY)
     entry = module.add_metadata([row.name, row.sm, ll.Constant(I32, row.ptx)])
@@ -193,7 +193,7 @@ def lowest_ptx(module: ll.Module) -> int:
 
 
 def check_instructions(module: ll.Module, target: Target) -> None:
-    """Raises CodegenError, with the instruction's name, when the target lacks one that the module uses."""
+    """Raise CodegenError, with the instruction's name, when the target lacks one that the module uses."""
     for row in used_instructions(module):
         needs = next((name for name in (row.sm, f"ptx{row.ptx}") if not target.has(name)), None)
         if needs is not None:

@@ -24,7 +24,7 @@ SHORT = {
     "int32": "s32",
     "uint32": "u32",
 }
-"""PTX's names of dtypes, as the names of the rows have them."""
+"""PTX's names of dtypes, used in the names of the rows."""
 
 _SPACES = {"global": 1, "shared": 3}
 
@@ -89,5 +89,5 @@ def results(b: ll.IRBuilder, value: ll.Value) -> list[ll.Value]:
 
 
 def lane_elements(row: TensorIntrin, index: int) -> int:
-    """How many elements of an operand one lane holds: of its own row, or of a fragment that the lanes hold together."""
+    """The number of elements of an operand that one lane holds: its own row, or its part of a fragment."""
     return row.operands[index].elements // row.lanes

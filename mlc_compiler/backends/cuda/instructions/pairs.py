@@ -17,8 +17,8 @@ from .nvvm import F16X2, emit
 class Pairs:
     """Operations of one dtype on words that hold two floats; each is rounded once.
 
-    mantissa: bits of the dtype's mantissa m. magic: 2 ** m, the number whose last place is 1; ``one_in_mantissa`` are
-    its bits, so that an integer below 2 ** m in the lowest bits of it is added to it.
+    mantissa: bits m of the dtype's mantissa. magic: 2 ** m, whose unit in the last place is 1: an integer below 2 ** m
+    in its lowest bits is added to it.
     """
 
     dtype: str
@@ -29,7 +29,7 @@ class Pairs:
         return 1 << self.mantissa
 
     def constant(self, value: float) -> ll.Constant:
-        """A number twice, which the dtype must represent."""
+        """A word with a number twice, which the dtype must represent exactly."""
         number = np.float32(value).astype(np.float16 if self.dtype == "float16" else ml_dtypes.bfloat16)
         assert float(number) == value
         return i32(int(number.view(np.uint16)) * 0x10001)
@@ -46,7 +46,7 @@ class Pairs:
         return b.bitcast(b.fadd(b.bitcast(x, F16X2), b.bitcast(y, F16X2)), I32)
 
     def times(self, b: ll.IRBuilder, x: ll.Value, y: ll.Value) -> ll.Value:
-        """The product; in bfloat16 with a sum with -0, which changes nothing."""
+        """``x * y``; in bfloat16 as ``x * y + -0``, which is equal."""
         if self.dtype == "bfloat16":
             return self.fma(b, x, y, self.constant(-0.0))
         return b.bitcast(b.fmul(b.bitcast(x, F16X2), b.bitcast(y, F16X2)), I32)
@@ -56,5 +56,5 @@ PAIRS = (Pairs("float16", 10), Pairs("bfloat16", 7))
 
 
 def permute(b: ll.IRBuilder, first: ll.Value, second: ll.Value, selector: int | ll.Value) -> ll.Value:
-    """Bytes of two words (PTX ISA, "prmt"): 0 to 3 are those of the first, 4 to 7 of the second."""
+    """Select four bytes of two words (PTX ISA, "prmt"): 0 to 3 are those of the first, 4 to 7 those of the second."""
     return emit(b, "llvm.nvvm.prmt", [first, second, i32(selector) if isinstance(selector, int) else selector])

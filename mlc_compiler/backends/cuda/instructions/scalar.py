@@ -1,4 +1,4 @@
-"""Arithmetic of one thread: dot products of bytes, approximations, packed conversions, reductions in memory."""
+"""Instructions of one thread: dot products of bytes, approximations, packed conversions, atomic reductions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ MAX_ERROR = {
 
 
 def conversion_row(target: str, source: str, intrinsic: str) -> TensorIntrin:
-    """Two elements converted by one instruction, rounded to nearest even; to e4m3 with saturation."""
+    """Convert two elements by one instruction, rounded to nearest even; to e4m3 with saturation."""
 
     def semantics(x: te.Tensor) -> te.Tensor:
         return te.compute((2,), lambda i: te.cast(x[i], target), name="out")
@@ -76,7 +76,7 @@ def conversion_row(target: str, source: str, intrinsic: str) -> TensorIntrin:
 
 
 def reduction_row(dtype: str, *, release: bool) -> TensorIntrin:
-    """``out += value`` in global memory, indivisibly and in any order with other threads' additions.
+    """``out += value`` in global memory, atomically, in any order with other threads' additions.
 
     release: the thread's earlier writes are visible to a thread that reads the sum and then executes an acquire fence.
     The fence is an instruction of its own: LLVM 22 ignores the ordering of ``atomicrmw``.
@@ -98,11 +98,11 @@ def reduction_row(dtype: str, *, release: bool) -> TensorIntrin:
 
 
 COUNTER = Operand("counter", (1,), "uint32", scope="global")
-"""A counter that the threads of several blocks change."""
+"""A counter that threads of several blocks update."""
 
 
 def _increment_row() -> TensorIntrin:
-    """``old = counter; counter = 0 if old >= limit else old + 1``, indivisibly; orders no other accesses."""
+    """``old = counter; counter = 0 if old >= limit else old + 1``, atomically, with relaxed memory order."""
 
     def code(b: ll.IRBuilder, row: TensorIntrin, operands: Operands) -> None:
         limit = as_i32(b, operands.scalars["limit"])

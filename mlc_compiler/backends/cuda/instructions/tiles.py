@@ -1,4 +1,4 @@
-"""Matrix products on tiles that a warp holds in registers (scope ``warp``), for ``Schedule.tensorize``.
+"""Matrix multiply-accumulate on tiles that a warp holds in registers (scope ``warp``), for ``Schedule.tensorize``.
 
 A tile is loaded, multiplied and stored as a whole; only these instructions access its registers, so that a schedule
 needs no lane layout. They are emitted as ldmatrix and mma.sync. A tile in memory is row-major.
@@ -24,7 +24,7 @@ from .warp import LANES
 
 SIZE = 16
 STRIDES = (16, 24, 32, 40, 48, 72, 80)
-"""Strides of the rows in memory for which there are loads: tiles that follow each other, and padded rows."""
+"""Row strides, in elements, for which there are loads: of contiguous tiles and of padded rows."""
 
 _TILE_MMAS = tuple(mma for mma in MMAS if mma.accumulator != "float16")
 
@@ -35,7 +35,7 @@ def tile(name: str, rows: int, columns: int, dtype: str) -> Operand:
 
 
 def fill_row(dtype: str) -> TensorIntrin:
-    """Sets an accumulator tile to 0."""
+    """Set an accumulator tile to 0."""
 
     def semantics() -> te.Tensor:
         return te.compute((SIZE, SIZE), lambda i, j: te.const(0, dtype), name="acc")
@@ -49,10 +49,10 @@ def fill_row(dtype: str) -> TensorIntrin:
 
 
 def load_row(operand: str, order: str, dtype: str, stride: int) -> TensorIntrin:
-    """Loads a tile of the left (``a``) or right (``b``) factor from shared memory.
+    """Load a tile of the left (``a``) or right (``b``) operand from shared memory.
 
     order: ``row`` for ``a[i, k]`` and ``b[k, j]``, ``col`` for ``a[k, i]`` and ``b[j, k]``; the tile in registers has
-    the same logical shape. Bytes have only the orders in which k is the inner axis. stride: elements from row to row.
+    the same logical shape. 8-bit dtypes only have the orders in which k is the inner axis. stride: elements per row.
     """
     nbytes = dt.nbytes(dtype)
     columns = 2 * SIZE // nbytes
@@ -87,7 +87,7 @@ def _matrix_row(b: ll.IRBuilder, row_bytes: int, rows_first: bool) -> ll.Value:
 
 
 def mma_row(mma: Mma, a_order: str, b_order: str) -> TensorIntrin:
-    """``acc[16, 16] += a * b`` on tiles whose logical shapes are those of the orders, see ``load_row``."""
+    """``acc[16, 16] += a @ b`` on tiles whose logical shapes depend on the orders, see ``load_row``."""
 
     def semantics(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         k = te.reduce_axis(mma.k, "k")
@@ -120,7 +120,7 @@ def mma_row(mma: Mma, a_order: str, b_order: str) -> TensorIntrin:
 
 
 def store_row(source: str, target: str, scope: str) -> TensorIntrin:
-    """Stores an accumulator tile to a contiguous tile in memory, converted to ``target``."""
+    """Store an accumulator tile to a contiguous tile in memory, converted to ``target``."""
 
     def semantics(acc: te.Tensor) -> te.Tensor:
         return te.compute((SIZE, SIZE), lambda i, j: te.cast(acc[i, j], target), name="memory")

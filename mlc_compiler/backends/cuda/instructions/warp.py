@@ -92,7 +92,7 @@ BALLOT = TensorIntrin(
     "sm_70",
     lanes=LANES,
 )
-"""Bit ``l`` of the result is whether lane ``l``'s value is not 0; the same in every lane."""
+"""Bit ``l`` of the result tells whether the value of lane ``l`` is not 0; the same in every lane."""
 
 
 def _rows() -> Iterator[TensorIntrin]:

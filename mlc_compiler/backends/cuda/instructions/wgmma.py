@@ -1,4 +1,4 @@
-"""Products of four warps, factors in shared memory (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions")."""
+"""wgmma: matmuls by four warps on shared memory (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions")."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _STRIDE = (8 * 128 >> 4) << 32  # bytes from 8 rows to the next 8
 _SWIZZLE_128 = 1 << 62
 
 LAYOUT = _SWIZZLE_128 | _STRIDE | _LEADING
-"""The bits of a matrix descriptor other than its address."""
+"""A matrix descriptor without its address."""
 
 
 def wgmma_row(columns: int, dtype: str) -> TensorIntrin:
-    """``acc[64, columns] += a[64, 16] * b[columns, 16].T``, asynchronously: ``cuda.wgmma.wait`` waits for it.
+    """``acc[64, columns] += a[64, 16] @ b[columns, 16].T``, asynchronously: ``cuda.wgmma.wait`` waits for it.
 
     a, b: tiles of rows of 128 bytes, which begin at multiples of 1024 bytes. The 16-byte chunk ``c`` of row ``r`` is
     stored in place ``c ^ (r % 8)``. The scalar ``part`` selects 16 of the 64 positions.
@@ -90,14 +90,14 @@ def _mma(columns: int, dtype: str) -> Instruction:
 
 
 def _on_accumulators(name: str, count: int, text: str, more: tuple[ll.Type, ...] = ()) -> Instruction:
-    """Assembly that reads and writes ``count`` accumulators in place."""
+    """An instruction as inline assembly that reads and writes ``count`` accumulators in place."""
     constraints = ",".join([*["=f"] * count, *map(str, range(count)), *["l"] * len(more), "~{memory}"])
     arguments = (*[F32] * count, *more)
     return Instruction(name, struct(F32, count), arguments, "sm_90a", 80, text, constraints, ordered=True)
 
 
 def _wait_row(columns: int) -> TensorIntrin:
-    """Waits until at most ``pending``, a constant, of the groups of products are not complete.
+    """Wait until at most ``pending``, a constant, of the wgmma groups are incomplete.
 
     The accumulators are operands, so that LLVM moves no read of them before the wait.
     """

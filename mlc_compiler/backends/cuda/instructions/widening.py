@@ -1,4 +1,4 @@
-"""Four bytes as four float32, in few instructions: conversions of single bytes have a quarter of the usual rate.
+"""Conversion of four bytes to four float32 in few instructions: conversions of single bytes run at a quarter rate.
 
 int8: a permutation puts each byte, plus 128, into the mantissa of ``2^23``, from which the bias is subtracted. 8-bit
 floats: two elements are converted to float16 at once (PTX ISA, ``cvt.rn.f16x2.e4m3x2``).

@@ -1,1 +1,1 @@
-"""Matrix products on tensor cores."""
+"""Matmul kernels for GPUs: on tensor cores, and in float32 by fused multiply-adds."""

@@ -1,4 +1,4 @@
-"""TVMScript macros of tensor copies; ``boxes.py`` has the names of ``k.boxes``, its ``Boxes``."""
+"""TVMScript macros of tensor copies; ``k.boxes`` is a ``boxes.Boxes``."""
 
 # The bodies are TVMScript, which is parsed from source: a type checker cannot check them.
 # mypy: ignore-errors
@@ -10,7 +10,7 @@ from ....script import T
 
 @T.macro
 def prepare_stages(k, thread, shared):
-    """Make the mbarriers of all stages known to the threads and to the TMA unit; ``shared``: stages are freed, too."""
+    """Initialise the mbarriers of all stages; ``shared``: also those that tell that a stage may be overwritten."""
     if thread == 0:
         for stage in T.unroll(k.t.stages):
             k.boxes.prepare(stage)
@@ -22,7 +22,7 @@ def prepare_stages(k, thread, shared):
 
 @T.macro
 def start_boxes(k, row_block, column_block, step, stage):
-    """Start the copies of a step, as one thread."""
+    """Start the copies of a step, from one thread."""
     k.boxes.expect(stage)
     k.boxes.copy_activations(row_block, step, stage)
     if k.boxes.w_boxes > 0:

@@ -1,7 +1,7 @@
-"""Tensor copies of a product's operands: boxes of two matrices, whose bytes mbarriers count.
+"""Tensor copies of a matmul's operands: boxes of two matrices, whose bytes mbarriers count.
 
 The mbarrier ``full`` of a stage completes a phase whenever the bytes of a step have arrived, ``free`` whenever all
-warps have multiplied one.
+warps have multiplied a step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .tiles import Tile
 
 @dataclass(frozen=True)
 class Matrix:
-    """A parameter that is a row-major matrix [height, width], and how many rows a box of it has."""
+    """A parameter that is a row-major matrix [height, width], copied in boxes of ``box_rows`` rows."""
 
     buffer: Buffer
     height: PrimExpr
@@ -45,7 +45,7 @@ def activations(product: Product, tile: Tile) -> Matrix | None:
 def weights(product: Product, tile: Tile) -> Matrix | None:
     """The weights [columns, depth]; None where tensor copies cannot read them.
 
-    With gates, the weights of both halves; a tile has a box of each.
+    For a gated matmul, the matrix has both halves of the weights, and a tile has a box of each.
     """
     column, sums = Var("column"), 1 + product.gated
     place = column_of(column, product.results) if product.gated else column
@@ -56,9 +56,9 @@ def weights(product: Product, tile: Tile) -> Matrix | None:
 def _matrix(
     product: Product, operand: Operand, row: Var, place: PrimExpr, height: PrimExpr, box_rows: int
 ) -> Matrix | None:
-    """The matrix in which an operand's element at (``row``, k) is the one at (``place``, k); None if there is none.
+    """The matrix whose element (``place``, k) is the operand's element (``row``, k); None if there is none.
 
-    A kernel that reads the same buffer elsewhere needs its address, and cannot have it as a tensor map.
+    A kernel that reads the same buffer elsewhere needs its address, and cannot receive it as a tensor map.
     """
     k = Var("k")
     load = operand.element(row, k)
@@ -84,9 +84,9 @@ def _is_read_once(product: Product, source: Buffer) -> bool:
 
 @dataclass(eq=False)
 class Boxes:
-    """The copies of a kernel with tiles ``t``: of the activations, and of the weights unless ``w`` is None.
+    """The tensor copies of a kernel with tiles ``t``: of the activations, and of the weights unless ``w`` is None.
 
-    xs, ws: the tiles in shared memory, [stages, rows or columns, positions]. w_boxes: of a tile of the weights.
+    xs, ws: the tiles in shared memory, [stages, rows or columns, positions]. w_boxes: number of boxes per weight tile.
     """
 
     t: Tile
@@ -102,11 +102,11 @@ class Boxes:
         self.bytes_of_stage = elements * dt.nbytes(self.xs.dtype)
 
     def prepare(self, stage: PrimExpr) -> Call:
-        """One thread arrives at ``full``, with the number of bytes."""
+        """Initialise ``full``, at which one thread arrives, with the number of bytes."""
         return run("mbarrier.init", self.full[stage], const(1, "int32"))
 
     def prepare_free(self, stage: PrimExpr) -> Call:
-        """One lane of each warp arrives at ``free``."""
+        """Initialise ``free``, at which one lane of each warp arrives."""
         return run("mbarrier.init", self.free[stage], const(self.t.threads // WARP, "int32"))
 
     def expect(self, stage: PrimExpr) -> Call:
@@ -116,7 +116,7 @@ class Boxes:
         return self._copy(self.x, self.xs[stage, 0, 0], row_block * self.t.rows, step, stage)
 
     def copy_weights(self, column_block: Var, step: PrimExpr, stage: PrimExpr, half: PrimExpr) -> Call:
-        """The weights of a tile; with gates, those of the half 0 or 1."""
+        """Copy the weights of a tile; for a gated matmul, those of half 0 or 1."""
         assert self.w is not None
         first = column_block * self.w.box_rows + half * (self.w.height // self.w_boxes)
         return self._copy(self.w, self.ws[stage, half * self.w.box_rows, 0], first, step, stage)
@@ -127,14 +127,14 @@ class Boxes:
         return run(name, target, m.first, self.full[stage], *place, m.height, const(m.width, "int64"))
 
     def wait(self, stage: PrimExpr, step: PrimExpr) -> Call:
-        """By all threads: until the bytes of ``step`` have arrived."""
+        """Wait, in all threads, until the bytes of ``step`` have arrived."""
         return run("mbarrier.wait", self.full[stage], self._phase(step))
 
     def release(self, stage: PrimExpr) -> Call:
         return run("mbarrier.arrive", self.free[stage])
 
     def acquire(self, stage: PrimExpr, step: PrimExpr) -> Call:
-        """By the thread that copies: until all warps have multiplied ``step``."""
+        """Wait, in the thread that copies, until all warps have multiplied ``step``."""
         return run("mbarrier.acquire", self.free[stage], self._phase(step))
 
     def _phase(self, step: PrimExpr) -> PrimExpr:

@@ -1,8 +1,8 @@
-"""Products in which each row has the matrix of an expert: the kernels of one matrix, for runs of rows of one expert.
+"""Matmuls in which each row uses the weight of its expert: the kernels of one matrix, for runs of rows of one expert.
 
-A run is a number of neighbouring rows of the same expert, inside of one tile of rows. Where each expert has few rows, a
-block of threads has a run of up to 8 rows, and one of its columns' tiles: blocks that no run begins at leave at once.
-Where it has more, a block has a tile of rows, of which it computes one run after the other.
+A run is a number of consecutive rows of the same expert, inside of one tile of rows. If experts have few rows, a thread
+block computes a run of up to 8 rows for one tile of columns; blocks at whose row no run begins exit at once. If they
+have more, a block has a tile of rows, and computes one run of it after the other.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .tiles import MEDIUM, SMALL, Tile
 
 @dataclass(frozen=True)
 class ExpertProduct:
-    """``product`` is that of all rows with the matrix of ``expert``, a variable; ``matched`` has each row's expert."""
+    """product: the matmul of all rows with the weight of ``expert``, a variable. matched: the expert of each row."""
 
     product: Product
     expert: Var
@@ -45,11 +45,11 @@ class ExpertProduct:
     matched: ExpertMatmul
 
     def expert_of(self, row: PrimExpr) -> PrimExpr:
-        """The expert of a row; that of the last one beyond the rows."""
+        """The expert of a row; rows beyond the last have that of the last."""
         return self.matched.expert_of(minimum(row, self.product.rows - 1))
 
     def of_run(self, run: Buffer) -> Product:
-        """The product of a run; ``run``, int64 [3] in registers, has its first row, its number of rows, its expert."""
+        """The matmul of a run. run: int64 [3] in registers: first row, number of rows, expert."""
         p, first, at = self.product, run[0], {self.expert: run[2]}
 
         def of_expert(element: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> Callable[[PrimExpr, PrimExpr], PrimExpr]:
@@ -66,7 +66,7 @@ class ExpertProduct:
 
 
 def match_expert_product(func: PrimFunc, gpu: Gpu) -> ExpertProduct | None:
-    """The product of a tensor function that computes nothing else; None for any other function."""
+    """Match a tensor function whose only reduction is an expert matmul; None for any other function."""
     blocks = None if func.attrs.get("tir.is_scheduled") else analyse(func)
     if blocks is None or len(blocks.reductions) != 1 or int(func.attrs.get("num_outputs", 1)) != 1:
         return None
@@ -86,7 +86,7 @@ def match_expert_product(func: PrimFunc, gpu: Gpu) -> ExpertProduct | None:
 
 
 def expert_product(func: PrimFunc, found: ExpertProduct, gpu: Gpu) -> PrimFunc:
-    """``func`` as kernels of which one is chosen at the launch, by the mean number of rows of an expert."""
+    """``func`` as several kernels; the launch chooses one by the mean number of rows of an expert."""
     body = _fma(found) if found.product.dtype == "float32" else _tensor_cores(found, gpu)
     return PrimFunc(func.params, body, {**func.attrs, "cuda.explicit_sync": True})
 
@@ -115,13 +115,13 @@ def _tensor_cores(found: ExpertProduct, gpu: Gpu) -> Stmt:
 
 
 def run_buffer() -> Buffer:
-    """The registers with a run, see ``ExpertProduct.of_run``."""
+    """The registers that hold a run, see ``ExpertProduct.of_run``."""
     return buffer("run", (3,), "int64", "local")
 
 
 @dataclass(eq=False)
 class FewRowsOfExperts:
-    """The names of the macro ``multiply_first_run``. A tile has ``MAX_ROWS`` rows."""
+    """Operands of the macro ``multiply_first_run``. A tile has ``MAX_ROWS`` rows."""
 
     found: ExpertProduct
     gpu: Gpu
@@ -133,7 +133,7 @@ class FewRowsOfExperts:
         self.of_run = FewRows(self.found.of_run(self.run), self.gpu, divides=False)
 
     def nest(self) -> Stmt:
-        """The loops over blocks and threads; there is a block for each row, at which a run may begin."""
+        """The loops over blocks and threads, with a block for each row, at which a run may begin."""
         few, row, block = self.of_run, Var("row"), Var("block")
         warp, lane = Var("warp", "int32"), Var("lane", "int32")
         body = Allocate(self.run, expand(multiply_first_run, self, row, block, warp, lane))
@@ -142,9 +142,9 @@ class FewRowsOfExperts:
 
 @dataclass(eq=False)
 class Runs:
-    """The names of the macro ``multiply_runs``.
+    """Operands of the macro ``multiply_runs``.
 
-    of_run: the kernel of a run, ``multiply`` the macro of its tile. copies: whether it copies asynchronously.
+    of_run: the kernel of a run. multiply: the macro of its tile. copies: whether it copies asynchronously.
     """
 
     found: ExpertProduct
@@ -160,7 +160,7 @@ class Runs:
         self.copies = isinstance(self.of_run, Kernel)
 
     def nest(self) -> Stmt:
-        """The loops over blocks and threads; there is a block for each tile of rows and of columns."""
+        """The loops over blocks and threads, with a block for each tile of rows and columns."""
 
         def body(row_block: Var, column_block: Var, thread: Var) -> Stmt:
             return Allocate(self.run, expand(multiply_runs, self, row_block, column_block, thread, self.multiply))

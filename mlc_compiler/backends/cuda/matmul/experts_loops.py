@@ -1,4 +1,4 @@
-"""TVMScript macros of products with the matrices of experts; ``experts.py`` has the names of ``k``."""
+"""TVMScript macros of expert matmuls; ``k`` is ``experts.FewRowsOfExperts`` or ``experts.Runs``."""
 
 # The bodies are TVMScript, which is parsed from source: a type checker cannot check them.
 # mypy: ignore-errors
@@ -11,7 +11,7 @@ from .few_rows_loops import multiply_rows
 
 @T.macro
 def multiply_first_run(k, row, block, warp, lane):
-    """The run that begins at a row, if one does: at the first row of a tile, or of an expert in a tile."""
+    """Multiply the run that begins at ``row``, if one does: at the first row of a tile, or of an expert in a tile."""
     ids = T.decl_buffer((k.tile_rows,), "int64", scope="local")
     before = T.decl_buffer((1,), "int64", scope="local")
     before[0] = k.found.expert_of(T.max(row - 1, 0))

@@ -1,8 +1,8 @@
-"""The kernel of a product with few rows, which reads each weight once: weights go from memory to registers.
+"""The kernel of a matmul with few rows (decode), which loads each weight once, directly to registers.
 
-A tile of 16 columns is the left operand of ``mma.m16n8k16``, the rows are its right operand. The positions that a lane
-holds are consecutive in memory; as products are summed over all positions, they may have any order in the instruction,
-if both operands have the same. The warps of a block divide the depth, and add their sums in shared memory.
+A tile of 16 columns is the left operand of ``mma.m16n8k16``, the rows are its right operand. The positions (K) that a
+lane holds are consecutive in memory; their order in the instruction is free, as long as it is the same for both
+operands. The warps of a block divide the depth, and add their sums in shared memory.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .tiles import CHUNK, MMA_COLUMNS, MMA_ROWS
 
 MAX_ROWS = MMA_COLUMNS
 STEPS_TOGETHER = 2
-TILES_TOGETHER = 4  # of which a lane loads weights before it multiplies those of the first one
+TILES_TOGETHER = 4  # tiles whose weights a lane loads before it multiplies those of the first
 SUMS_PADDING = 4  # floats: the rows that four lanes store together are in different banks
 STAGED_BYTES = 32 << 10
 MAX_STATISTICS = 2
 
 
 def has_statistics_kernel(product: Product) -> bool:
-    """Whether ``FewRows`` can compute a product's statistics: for few rows of 16-bit activations in shared memory."""
+    """Whether ``FewRows`` can compute a matmul's statistics: for few rows of 16-bit activations in shared memory."""
     rows = product.rows.value if isinstance(product.rows, IntImm) else MAX_ROWS + 1
     few = rows <= MAX_ROWS and len(product.statistics) <= MAX_STATISTICS and product.dtype != "float32"
     return few and rows * product.depth * dt.nbytes(product.dtype) <= STAGED_BYTES
@@ -45,17 +45,17 @@ def _same(place: PrimExpr) -> PrimExpr:
 
 @dataclass(eq=False)
 class FewRows:
-    """The names that the macros of ``few_rows_loops.py`` use.
+    """Sizes, buffers and expressions for the macros of ``few_rows_loops.py``.
 
     divides: whether the depth may be divided over blocks. d: tiles, parts, warps and steps. unit: consecutive positions
     of a lane in a step, whose weights are 16 bytes. span: positions of a step of one warp. partial: whether some warps
-    have fewer steps. combined: sums of a result. row_count: rows that have sums. block_results: results of a row of a
-    block; results: of a thread at most. staged: activations in shared memory that depend on statistics;
-    stages_in_order: in the order of the weights.
+    have fewer steps. combined: sums per result. row_count: rows that have sums. block_results: results of a row of a
+    block. results: maximum results per thread. staged: activations in shared memory that depend on statistics.
+    stages_in_order: whether these are stored in the order of the weights.
 
-    Shared by a thread block: sums [warps, rows, columns], padded against bank conflicts. part_sums [parts, combined,
-    rows, columns of results] and arrivals, of each block of columns how many of its parts are done, are for products
-    with a divided depth; the last block adds the parts in their order. arrived: that number as a block finds it.
+    Shared by a thread block: sums [warps, rows, columns], padded against bank conflicts. For a divided depth: part_sums
+    [parts, combined, rows, columns of results]; arrivals: how many parts of each block of columns are done; arrived:
+    that number as a block finds it. The last block to arrive adds the parts in order.
     """
 
     product: Product
@@ -108,7 +108,7 @@ class FewRows:
         return allocated((self.part_sums, self.arrivals), kernel)
 
     def _body(self, block: Var, part: PrimExpr, warp: Var, lane: Var) -> Stmt:
-        """What a thread does. Where it can, it prefetches weights, and then waits for the kernel before."""
+        """The statements of a thread: prefetch weights if possible, wait for the previous kernel, multiply."""
         body = expand(multiply_rows, self, block, part, warp, lane)
         positions = self.d.steps * self.d.warps * self.span
         stored = self.spans * self.span if self.weights.has_layouts else None
@@ -129,7 +129,7 @@ class FewRows:
         return cast("int64", span) * self.span + cast("int64", lane % SPAN_LANES) * self.unit
 
     def row(self, lane: Var) -> PrimExpr:
-        """This lane's row of the activations; the last one for lanes without a row."""
+        """This lane's row of the activations; the last row for lanes beyond it."""
         return minimum(cast("int64", lane // 4), self.rows - 1)
 
     def column(self, block: Var, lane: Var, tile: PrimExpr, half: PrimExpr) -> PrimExpr:
@@ -144,7 +144,7 @@ class FewRows:
         return span < self.product.depth // self.span
 
     def activation(self, lane: Var, first: PrimExpr, e: PrimExpr, inside: bool) -> PrimExpr:
-        """The activation of this lane's row; 0 beyond the depth, unless it is known to be inside.
+        """The activation of this lane's row at position ``first + e``; 0 beyond the depth, unless ``inside``.
 
         first: a multiple of ``CHUNK``, of which ``e`` counts the positions.
         """
@@ -167,15 +167,15 @@ class FewRows:
     # -- results
 
     def place(self, number: PrimExpr, thread: PrimExpr) -> PrimExpr:
-        """The place of one of a thread's results among those of the block."""
+        """The index of a thread's result ``number`` among those of the block."""
         return cast("int32", number) * self.threads + thread
 
     def sum_row(self, lane: Var, i: PrimExpr) -> PrimExpr:
-        """The row of one of the four sums of a tile that a lane has."""
+        """The row of sum ``i`` of the four sums that a lane has of a tile."""
         return lane % 4 * 2 + cast("int32", i % 2)
 
     def sum_column(self, lane: Var, tile: PrimExpr, i: PrimExpr) -> PrimExpr:
-        """Its column in ``sums``, where those of ``warp_sum`` for a ``number`` are neighbours."""
+        """The column of that sum in ``sums``; for a gated matmul, the halves are apart, as ``warp_sum`` reads them."""
         half = cast("int32", i // 2)
         if self.product.gated:
             return half * self.block_results + cast("int32", tile) * MMA_COLUMNS + lane // 4
@@ -194,7 +194,7 @@ class FewRows:
         return block * self.block_results + cast("int64", place % self.block_results)
 
     def warp_sum(self, warp: PrimExpr, place: PrimExpr, number: PrimExpr) -> BufferLoad:
-        """One of the sums that the result at a place depends on, of one warp."""
+        """Sum ``number`` of those that the result at ``place`` depends on, of one warp."""
         column = cast("int32", number) * self.block_results + place % self.block_results
         return self.sums[cast("int32", warp), place // self.block_results, column]
 

@@ -1,4 +1,4 @@
-"""TVMScript macros of a product with few rows; ``few_rows.py`` has the names of ``k``, its ``FewRows``."""
+"""TVMScript macros of a matmul with few rows; ``k`` is ``few_rows.FewRows``, ``s`` its ``staged.Staged``."""
 
 # The bodies are TVMScript, which is parsed from source: a type checker cannot check them.
 # mypy: ignore-errors
@@ -12,7 +12,7 @@ from .lane_weights_loops import load_weights
 
 @T.macro
 def multiply_rows(k, block, part, warp, lane):
-    """The sums of one lane over its warp's share of a part of the depth, then over the warps and the parts."""
+    """Sum over the warp's share of a part of the depth, then over warps and parts; store the results."""
     if k.staged:
         stage(k.staged, part, warp, lane)
     acc = T.decl_buffer((k.d.tiles, 4), "float32", scope="local")
@@ -72,7 +72,7 @@ def load_activations(k, lane, first, held, inside):
 
 @T.macro
 def multiply_step(k, block, part, span, lane, acc):
-    """Operands are [fragments, 2 pairs of positions]; of the weights for two columns that are 8 apart."""
+    """Multiply one span. Operands: [fragments, 2 pairs of positions]; the weights' for two columns that are 8 apart."""
     first = k.position(k.first_span(part) + span, lane)
     b = T.decl_buffer((k.unit,), k.dtype, scope="local")
     if k.stages_in_order:
@@ -106,7 +106,7 @@ def multiply_step(k, block, part, span, lane, acc):
 
 @T.macro
 def add_warps(k, place, totals):
-    """The sums that a result depends on, over the warps of the block."""
+    """``totals`` = the sums that a result depends on, added over the warps of the block."""
     for i in T.unroll(k.combined):
         totals[i] = T.float32(0)
         for warp in T.unroll(k.d.warps):
@@ -144,7 +144,7 @@ def store_merged(k, block, place):
 
 @T.macro
 def stage(s, part, warp, lane):
-    """The statistics of the rows, each in registers of all threads, then the activations of a part in shared memory."""
+    """Compute the statistics of the rows in registers of all threads, then stage a part's activations."""
     known = T.decl_buffer((s.count, s.rows), "float32", scope="local")
     for row in T.unroll(s.rows):
         reduce_row(s, s.first, row, warp, lane, known)

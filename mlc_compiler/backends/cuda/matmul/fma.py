@@ -1,4 +1,4 @@
-"""The kernel of a float32 product: tiles in shared memory, fused multiply-adds of a square of sums in registers."""
+"""The kernel of a float32 matmul: tiles in shared memory, a square of accumulators per thread, fused multiply-adds."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .product import Product, Result
 ACROSS = 16
 """Threads of a block in each direction of a tile."""
 DEPTH = 16
-"""Positions of a stage."""
+"""Positions (K) of a stage."""
 VECTOR = 4
-"""Rows or columns of a thread that are next to each other; its next ones are ``ACROSS * VECTOR`` away."""
+"""Consecutive rows or columns of a thread; its next ones are ``ACROSS * VECTOR`` further."""
 PADDING = 4
-"""Elements between the positions of a stage: those that a warp stores together are in different banks."""
+"""Padding elements between the positions of a stage, against bank conflicts of the stores of a warp."""
 LARGE, SMALL = 8, 4
 """Rows and columns of a thread."""
 
 
 def fma_product(func: PrimFunc, product: Product, gpu: Gpu) -> PrimFunc:
-    """``func`` as kernels that compute ``product``; the larger tiles where there are enough for all multiprocessors."""
+    """``func`` as kernels that compute ``product``: with large tiles if there are enough for all multiprocessors."""
     side = ACROSS * LARGE
     blocks = ceildiv(product.rows, side) * -(-product.columns // side)
     body = either(
@@ -38,10 +38,10 @@ def fma_product(func: PrimFunc, product: Product, gpu: Gpu) -> PrimFunc:
 
 @dataclass(eq=False)
 class FmaKernel:
-    """The names that the macros of ``fma_loops.py`` use.
+    """Sizes, buffers and expressions for the macros of ``fma_loops.py``.
 
-    side: rows and columns of a thread. units: elements of a stage of either operand that a thread loads. xs, ws: the
-    stages in shared memory, [stages, positions, rows or columns]; shared: both.
+    side: rows and columns of a thread. units: elements that a thread loads of a stage of either operand. xs, ws: the
+    stages in shared memory, [stages, positions, rows or columns].
     """
 
     product: Product
@@ -76,14 +76,14 @@ class FmaKernel:
         return (index % self.tile, index // self.tile) if self.product.weight.by_column else self.x_place(thread, unit)
 
     def activation(self, row_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr) -> PrimExpr:
-        """An activation; 0 outside."""
+        """The activation that a thread loads; 0 outside of the matrix."""
         row, k = self.x_place(thread, unit)
         row, k = row_block * self.tile + cast("int64", row), step * DEPTH + cast("int64", k)
         value = self.product.activation.element(minimum(row, self.rows - 1), minimum(k, self.product.depth - 1))
         return Select(logical_and(row < self.rows, k < self.product.depth), value, const(0.0, "float32"))
 
     def weight(self, column_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr) -> PrimExpr:
-        """A weight; any weight outside."""
+        """The weight that a thread loads; any finite weight outside of the matrix."""
         column, k = self.w_place(thread, unit)
         column, k = column_block * self.tile + cast("int64", column), step * DEPTH + cast("int64", k)
         return self.product.weight.element(minimum(column, self.columns - 1), minimum(k, self.product.depth - 1))

@@ -1,4 +1,4 @@
-"""TVMScript macros of a float32 product; ``fma.py`` has the names of ``k``, its ``FmaKernel``."""
+"""TVMScript macros of a float32 matmul; ``k`` is ``fma.FmaKernel``."""
 
 # The bodies are TVMScript, which is parsed from source: a type checker cannot check them.
 # mypy: ignore-errors
@@ -10,7 +10,7 @@ from ....script import T
 
 @T.macro
 def multiply_tile(k, row_block, column_block, thread):
-    """One thread's part of a tile. While a stage is multiplied, the next one is loaded to registers."""
+    """Compute one thread's part of a tile. While a stage is multiplied, the next one is loaded to registers."""
     acc = T.decl_buffer((k.side, k.quads, 4), "float32", scope="local")
     held_x = T.decl_buffer((k.units,), "float32", scope="local")
     held_w = T.decl_buffer((k.units,), "float32", scope="local")

@@ -1,8 +1,8 @@
-"""The order of the columns of gated products, in which two sums of a result are computed by the same thread.
+"""The column order of gated matmuls, in which the same thread computes both sums of a result.
 
 Eight columns of the first half of the weight are followed by the eight of the second half that they are combined with,
 and so on. A thread that has sums of a fragment of 8 columns (PTX ISA, "Matrix Fragments for mma.m16n8k16", and the
-accumulators of wgmma) has those of the next fragment at the same places.
+accumulators of wgmma) has the sums at the same positions of the next fragment.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ PAIR = 2 * MMA_COLUMNS
 
 
 def interleaved_columns(results: int) -> int:
-    """The columns of a gated product, with those that fill its last fragments."""
+    """The number of columns of a gated matmul, padded to whole fragments."""
     return -(-results // MMA_COLUMNS) * PAIR
 
 
 def column_of(interleaved: PrimExpr, results: int) -> PrimExpr:
-    """The column of the weight for an interleaved one; any column beyond the last result."""
+    """The column of the weight for an interleaved column; any valid column beyond the last result."""
     pair, fragment, place = (  # without the multiples of whole pairs in an index, addresses differ by constants
         simplify(part) for part in (interleaved // PAIR, interleaved // MMA_COLUMNS % 2, interleaved % MMA_COLUMNS)
     )

@@ -1,4 +1,4 @@
-"""The loops over blocks and threads of a product, and the choice between kernels at the launch."""
+"""The loops over blocks and threads of a matmul, and the choice between kernels at the launch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..emitter import MIN_BLOCKS
 
 
 def either(condition: PrimExpr, first: Callable[[], Stmt], second: Callable[[], Stmt]) -> Stmt:
-    """The first statement where the condition, of scalar parameters, holds; otherwise the second one."""
+    """``if condition: first else: second``, folded for constants; the condition depends on scalar parameters only."""
     condition = simplify(condition)
     if isinstance(condition, IntImm):
         return second() if is_const(condition, 0) else first()
@@ -27,9 +27,9 @@ def tiled(
     body: Callable[[Var, Var, Var], Stmt],
     blocks: int = 1,
 ) -> Stmt:
-    """A block of threads for each tile of a matrix; ``body(row of tiles, column of tiles, thread)``, int32 thread.
+    """Loops with a thread block for each tile of a matrix. body: (row of tiles, column of tiles, int32 thread) -> Stmt.
 
-    Blocks of one column of tiles are neighbours: they read the same weights. blocks: of a multiprocessor at least.
+    Blocks of one column of tiles are consecutive: they read the same weights. blocks: minimum per multiprocessor.
     """
     row_block, column_block, thread = Var("row_block"), Var("column_block"), Var("thread", "int32")
     nest: Stmt = For(thread, const(threads, "int32"), body(row_block, column_block, thread), THREAD, "threadIdx.x")

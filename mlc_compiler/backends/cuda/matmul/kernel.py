@@ -1,10 +1,10 @@
-"""The kernel of a product on tensor cores: cp.async, ldmatrix, mma.sync and a software pipeline over the depth.
+"""The kernel of a matmul on tensor cores: cp.async, ldmatrix, mma.sync and a software pipeline over the depth.
 
 Activations, and weights that are stored in the activations' dtype, are copied to shared memory asynchronously. Other
 operands, such as quantized weights, are computed in registers while a previous tile is multiplied, and then stored to
-shared memory. Activations outside of the rows or the depth are 0; the weights there are any others, which are finite.
+shared memory. Activations outside of the rows or the depth are 0; weights outside are any finite weights.
 
-On GPUs with wgmma, tiles are those of two warpgroups; activations that are a matrix are copied as boxes of it.
+On GPUs with wgmma, two warpgroups compute a tile; activations that are a plain matrix are copied by tensor copies.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from .result_rows import ResultRows
 from .tiles import CHUNK, MMA_COLUMNS, MMA_ROWS, WARPGROUPS, Tile
 
 MANY_FRAGMENTS = 16
-"""Fragments of sums of a warp, with more of which there are registers for two words of each chunk of weights only."""
+"""Accumulator fragments of a warp above which registers suffice for only two words of each chunk of packed weights."""
 
 
 @dataclass(eq=False)
 class Kernel:
-    """The names that the macros of ``loops.py`` use.
+    """Sizes, buffers and expressions for the macros of ``loops.py``.
 
-    t: sizes of the tiles. steps: tiles along the depth, in ``iterations`` of ``unrolled`` ones. x_units, w_units:
+    t: sizes of the tiles. steps: tiles along the depth, in ``iterations`` of ``unrolled`` steps. x_units, w_units:
     chunks of a tile of the activations and of the weights that one thread loads. xs, ws: the tiles in shared memory.
     x_computed, w_computed: whether the operand is computed in registers; else it is copied, or packed and unpacked by
     an instruction. fetched: how many steps ahead packed weights are loaded, ``taken`` stored elements for a chunk.
-    clamped: whether tiles reach beyond the depth. pairs: whether results are stored in pairs. combined: sums of a
-    result. result_tiles: fragments of 8 columns of results of a warp. by_rows: the exchange of sums, if results are
-    stored by rows. boxes: the tensor copies, if the activations are copied by them.
+    clamped: whether tiles reach beyond the depth. pairs: whether results are stored in pairs. combined: sums per
+    result. result_tiles: fragments of 8 columns of results per warp. by_rows: the exchange of sums, if results are
+    stored by rows. boxes: the tensor copies, if the activations use them.
     """
 
     product: Product
@@ -85,20 +85,20 @@ class Kernel:
 
     @property
     def blocks(self) -> int:
-        """Blocks of a multiprocessor at least, which limits the registers of a thread.
+        """Minimum number of thread blocks per multiprocessor, which limits the registers of a thread.
 
-        One where operands are computed, and where bytes are unpacked: beside the sums of wgmma, half of the registers
-        are too few for that.
+        One if operands are computed, or if bytes are unpacked beside the accumulators of wgmma, for which half of the
+        registers are too few.
         """
         return 1 if self.computes or (self.warpgroups and self.taken > 1) else self.t.blocks
 
     def body(self, row_block: Var, column_block: Var, thread: Var) -> Stmt:
-        """What a thread does for a tile."""
+        """The statements of a thread for a tile."""
         return expand(multiply_tile, self, row_block, column_block, thread)
 
     @property
     def copies_boxes(self) -> bool:
-        """Whether operands that are copied are copied by tensor copies."""
+        """Whether operands are copied by tensor copies rather than cp.async."""
         return self.boxes is not None
 
     @property
@@ -140,7 +140,7 @@ class Kernel:
         return self.place(row, self.w_chunk(thread, unit))
 
     def place(self, row: PrimExpr, chunk: PrimExpr) -> PrimExpr:
-        """Where a chunk of a row is stored: 8 rows of one chunk are in different 16 bytes of 128.
+        """The swizzled position of a chunk in its row: 8 rows of one chunk are in different 16 bytes of 128.
 
         It is the same for rows that are 8 apart, so that addresses differ by constants.
         """
@@ -150,7 +150,7 @@ class Kernel:
     # -- loads of a tile
 
     def copy_activation(self, row_block: Var, thread: Var, step: PrimExpr, stage: PrimExpr, unit: PrimExpr) -> Call:
-        """16 bytes of a row; zeros outside."""
+        """Copy 16 bytes of a row; zeros outside of the matrix."""
         row = self.x_row(thread, unit)
         from_row, from_k = row_block * self.t.rows + row, self._position(step, self.x_chunk(thread))
         inside = from_row < self.rows
@@ -162,13 +162,13 @@ class Kernel:
         return run(f"cp_async.16.zfill.{SHORT[self.dtype]}", target, source, count)
 
     def copy_weight(self, column_block: Var, thread: Var, step: PrimExpr, stage: PrimExpr, unit: PrimExpr) -> Call:
-        """16 bytes of a column."""
+        """Copy 16 bytes of a column; any finite weights outside of the matrix."""
         row, k = self.w_row(thread, unit), self._position(step, self.w_chunk(thread, unit))
         source = self.product.weight.element(self._column(column_block, row), self._inside(k))
         return run(f"cp_async.16.{SHORT[self.dtype]}", self.ws[stage, row, self.w_place(thread, unit)], source)
 
     def activation(self, row_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr, e: PrimExpr) -> PrimExpr:
-        """An activation; 0 outside."""
+        """Element ``e`` of a chunk of the activations; 0 outside of the matrix."""
         row = row_block * self.t.rows + self.x_row(thread, unit)
         k = self._position(step, self.x_chunk(thread)) + e
         last = self.product.depth - 1
@@ -177,7 +177,7 @@ class Kernel:
         return Select(inside, value, const(0, self.dtype))
 
     def weight(self, column_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr, e: PrimExpr) -> PrimExpr:
-        """A weight; any weight outside."""
+        """Element ``e`` of a chunk of the weights; any finite weight outside of the matrix."""
         column = self._column(column_block, self.w_row(thread, unit))
         k = self._position(step, self.w_chunk(thread, unit))
         if self.product.depth % CHUNK:
@@ -187,7 +187,7 @@ class Kernel:
         return self.product.weight.element(column, k)
 
     def codes(self, column_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr, number: PrimExpr) -> PrimExpr:
-        """One of the ``taken`` stored elements with the codes of a chunk of a column."""
+        """Stored element ``number``, of ``taken``, with the codes of a chunk of a column."""
         assert self.packed is not None
         column, k = self._packed_place(column_block, thread, step, unit)
         return self.packed.stored(column, k // CHUNK * self.taken + number)
@@ -205,21 +205,21 @@ class Kernel:
     def unpack(
         self, held: Buffer, codes: Buffer, scales: Buffer, book: Buffer, stage: PrimExpr, unit: PrimExpr, part: PrimExpr
     ) -> Call:
-        """Unpack a part of a chunk."""
+        """Unpack part ``part`` of a chunk of codes by one instruction."""
         assert self.packed is not None
         of = self.packed.unpacking
         out, source = held[unit, part * of.codes], codes[stage, unit, part * of.elements]
         return self.packed.unpack(False, out, source, scales[stage, unit], book[0])
 
     def stage(self, step: PrimExpr, part: PrimExpr, ahead: int) -> PrimExpr:
-        """The stage of the tile ``ahead`` after ``step``; ``part`` is the step in its unrolled iteration."""
+        """The stage of the tile ``ahead`` steps after ``step``; ``part``: index of the step in its iteration."""
         return ((part if self.unpacks else step) + ahead) % self.t.stages
 
     def _position(self, step: PrimExpr, chunk: PrimExpr) -> PrimExpr:
         return cast("int64", step) * self.t.depth + cast("int64", chunk) * CHUNK
 
     def _inside(self, k: PrimExpr) -> PrimExpr:
-        """The first position of a chunk inside the depth."""
+        """The position ``k`` of a chunk, clamped to the depth."""
         return minimum(k, self.product.depth - CHUNK) if self.clamped else k
 
     def _column(self, column_block: Var, row: PrimExpr) -> PrimExpr:
@@ -235,7 +235,7 @@ class Kernel:
         return run(f"ldmatrix.x4.{SHORT[self.dtype]}", a[i, 0], source)
 
     def load_right(self, b: Buffer, j: PrimExpr, thread: Var, stage: PrimExpr, part: PrimExpr) -> Call:
-        """The fragments of 16 columns."""
+        """Load the right operand's fragments of 16 columns."""
         row = self._warp_column(thread) + thread // 16 % 2 * 8 + thread % 8
         place = self.place(row, cast("int32", part) * 2 + thread // 8 % 2)
         source = self.ws[stage, j * (2 * MMA_COLUMNS) + cast("int64", row), place]
@@ -245,7 +245,7 @@ class Kernel:
         return run(f"mma.m16n8k16.f32.{SHORT[self.dtype]}", acc[i, j, 0], a[i, 0], b[j, 0])
 
     def wgmma(self, acc: Buffer, thread: Var, stage: PrimExpr, part: int) -> Call:
-        """The product of 64 rows and all columns."""
+        """Multiply 64 rows with all columns of the tile."""
         rows = cast("int64", thread // (4 * WARP) * 64)
         left, right = self.xs[stage, rows, 0], self.ws[stage, 0, 0]
         name = f"wgmma.m64n{self.t.columns}k16.f32.{SHORT[self.dtype]}"
@@ -275,11 +275,11 @@ class Kernel:
         return column_block * (self.t.columns // self.combined) + cast("int64", inside)
 
     def combined_sums(self, acc: Buffer, i: PrimExpr, j: PrimExpr, e: PrimExpr) -> list[PrimExpr]:
-        """The sums that a result depends on: of neighbouring fragments, see ``gates.py``."""
+        """The sums that a result depends on: for a gated matmul, of two adjacent fragments, see ``gates.py``."""
         return [acc[i, self.sum_place(j, const(number, "int64")), e] for number in range(self.combined)]
 
     def sum_place(self, j: PrimExpr, number: PrimExpr) -> PrimExpr:
-        """The fragment of a sum that the results of fragment ``j`` depend on."""
+        """The fragment of sum ``number`` of the results of fragment ``j``."""
         return j * self.combined + number
 
     def sums_of(self, sums: Buffer, e: PrimExpr) -> list[PrimExpr]:

@@ -1,4 +1,4 @@
-"""The weights that a lane of a product with few rows reads: 16 bytes at a time, as 16-bit floats in registers."""
+"""The weights that a lane of a matmul with few rows reads: 16 bytes at a time, as 16-bit floats in registers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .weight_layouts import lane_positions
 
 @dataclass(eq=False)
 class LaneWeights:
-    """The names that the macros of ``lane_weights_loops.py`` use.
+    """Sizes and expressions for the macros of ``lane_weights_loops.py``.
 
-    unit: consecutive positions whose weights are 16 bytes. elements: of ``dtype`` in these. packed: codes that
-    instructions unpack, of which one has ``codes`` in ``taken`` elements. whole: whether no 16 bytes reach beyond the
+    unit: consecutive positions whose weights are 16 bytes. elements: elements of ``dtype`` in 16 bytes. packed: the
+    codes that instructions unpack, ``codes`` from ``taken`` elements each. whole: whether no 16 bytes reach beyond the
     stored elements of a column. exact: whether no span reaches beyond the depth. in_memory: whether no span reaches
-    beyond what is stored.
+    beyond the stored positions.
     """
 
     product: Product
@@ -40,7 +40,7 @@ class LaneWeights:
         self.in_memory = self.exact or self.has_layouts
 
     def sources(self) -> list[Callable[[PrimExpr, PrimExpr], PrimExpr]]:
-        """What is read for a column and a position."""
+        """The loads of a weight, as functions of column and position: stored element and scale."""
         packed = self.packed
         if packed is None:
             return [self.product.weight.element]
@@ -49,21 +49,21 @@ class LaneWeights:
 
     @property
     def orders_chunks(self) -> bool:
-        """Whether ``order`` keeps places in their chunks."""
+        """Whether ``order`` permutes positions within chunks only."""
         return self.packed is None or not self.packed.unpacking.paired or CHUNK % self.codes == 0
 
     def order(self, place: PrimExpr) -> PrimExpr:
-        """The position, counted from the lane's first, of a place in its registers."""
+        """The position, counted from the lane's first, of the weight at ``place`` in its registers."""
         if self.packed is None or not self.packed.unpacking.paired:
             return place
         return place // self.codes * self.codes + self.packed.unpacking.order(place % self.codes)
 
     def load(self, span: PrimExpr, lane: Var) -> PrimExpr:
-        """The number, in its column, of a lane's 16 bytes of a span."""
+        """The index, in its column, of a lane's 16 bytes of a span."""
         return cast("int64", span) * SPAN_LANES + cast("int64", lane) % SPAN_LANES
 
     def element(self, column: PrimExpr, load: PrimExpr, e: PrimExpr) -> PrimExpr:
-        """A stored element of a load; any element beyond the depth."""
+        """Stored element ``e`` of a load; any element beyond the depth."""
         number = self._inside(load) * self.elements + e
         if not (self.in_memory or self.whole):
             number = minimum(number, self.width - 1)
@@ -82,7 +82,7 @@ class LaneWeights:
         return self.packed.scale(column, k if self.in_memory else minimum(k, self.product.depth - 1))
 
     def _inside(self, load: PrimExpr) -> PrimExpr:
-        """The number of a load inside of what is stored, if it is whole."""
+        """The index of a load, clamped to the stored elements if loads are ``whole``."""
         return load if self.in_memory or not self.whole else minimum(load, (self.product.depth - 1) // self.unit)
 
     def unpack(self, out: BufferLoad, element: BufferLoad, scale: BufferLoad, book: BufferLoad) -> Call:

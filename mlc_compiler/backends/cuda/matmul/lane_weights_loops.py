@@ -1,4 +1,4 @@
-"""TVMScript macros of the weights of one lane; ``lane_weights.py`` has the names of ``p``, its ``LaneWeights``."""
+"""TVMScript macros of the weights of one lane; ``p`` is ``lane_weights.LaneWeights``."""
 
 # The bodies are TVMScript, which is parsed from source: a type checker cannot check them.
 # mypy: ignore-errors
@@ -10,7 +10,7 @@ from ....script import T
 
 @T.macro
 def load_weights(p, column, load, w):
-    """The weights of a load of a column, in the order of ``p.order``."""
+    """``w`` = the weights of a load of a column, in the order of ``p.order``."""
     if p.packed:
         unpack_weights(p, column, load, w)
     else:
@@ -34,7 +34,7 @@ def unpack_weights(p, column, load, w):
 
 @T.macro
 def fill_book(packed, book):
-    """The entries of the code book, which become constants; nothing without one."""
+    """Store the entries of the codebook, if there is one, to registers; they become constants."""
     if packed.unpacking.book:
         for i in T.unroll(16):
             book[i] = packed.entry(i)

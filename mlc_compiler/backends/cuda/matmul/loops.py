@@ -1,4 +1,4 @@
-"""TVMScript macros of a product on tensor cores; ``kernel.py`` has the names of ``k``, its ``Kernel``.
+"""TVMScript macros of a matmul on tensor cores; ``k`` is ``kernel.Kernel``.
 
 Tiles of the operands are in shared memory, [stages, rows or columns, positions], with their chunks of 16 bytes permuted
 (``k.place``) so that no two of the 8 rows that ldmatrix reads together are in one bank. held_x, held_w: the chunks that
@@ -19,7 +19,7 @@ from .result_loops import store_rows
 
 @T.macro
 def multiply_tile(k, row_block, column_block, thread):
-    """One thread's part of a tile: its fragments of the sums stay in registers."""
+    """Compute one thread's part of a tile, with its accumulator fragments in registers."""
     acc = T.decl_buffer((k.t.row_tiles, k.t.column_tiles, 4), "float32", scope="local")
     clear(k, acc)
     words = T.decl_buffer((k.t.stages, k.w_units, k.taken), k.code_dtype, scope="local")
@@ -57,7 +57,7 @@ def clear(k, acc):
 
 @T.macro
 def advance(k, row_block, column_block, thread, step, part, acc, words, scales):
-    """Multiply one stage; meanwhile, load the tile that is needed last of those for which there are stages.
+    """Multiply one stage; meanwhile, load the tile that is needed ``stages - 1`` steps later.
 
     Without conditions around them, loads to registers are issued before the multiplication and awaited after it: tiles
     beyond the last one are loaded too, into stages that are not read again.
@@ -84,7 +84,7 @@ def advance(k, row_block, column_block, thread, step, part, acc, words, scales):
 
 @T.macro
 def await_copies(k, step, stage):
-    """Wait for the copies of a step: all but the last groups of the thread, or the bytes that the stage expects."""
+    """Wait for the copies of a step: all but the thread's latest groups, or the bytes that the stage expects."""
     if k.copies_boxes:
         k.boxes.wait(stage, step)
     else:
@@ -121,7 +121,7 @@ def fetch(k, column_block, thread, step, stage, words, scales):
 
 @T.macro
 def unpack(k, thread, stage, words, scales):
-    """Store a stage of packed weights, unpacked."""
+    """Unpack a stage of packed weights to shared memory."""
     held = T.decl_buffer((k.w_units, 8), k.dtype, scope="local")
     book = T.decl_buffer((16,), "int8", scope="local")
     fill_book(k.packed, book)
@@ -166,7 +166,7 @@ def put(k, thread, stage, held_x, held_w):
 
 @T.macro
 def multiply(k, thread, stage, acc):
-    """The products of one stage, 16 positions at a time; those of warpgroups are waited for later."""
+    """Multiply one stage, 16 positions at a time; wgmma is only started, and awaited later."""
     if k.warpgroups:
         start_products(k, thread, stage, acc)
     else:
@@ -175,7 +175,7 @@ def multiply(k, thread, stage, acc):
 
 @T.macro
 def start_products(k, thread, stage, acc):
-    """Start the products of a stage by warpgroups, as a group that is waited for."""
+    """Start the wgmma instructions of a stage and commit them as a group."""
     k.instruction("wgmma.fence")
     k.wgmma(acc, thread, stage, 0)
     k.wgmma(acc, thread, stage, 1)
@@ -208,7 +208,7 @@ def store(k, row_block, column_block, thread, acc):
 
 @T.macro
 def store_fragments(k, row_block, column_block, thread, acc):
-    """Results, two neighbours of a row at a time."""
+    """Store results, two adjacent columns at a time."""
     for i in T.unroll(k.t.row_tiles):
         for half in T.unroll(2):
             row = k.result_row(row_block, thread, i, half)

@@ -1,4 +1,4 @@
-"""Weights that are stored as codes which an instruction unpacks."""
+"""Quantized weights whose codes an instruction unpacks."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from .tiles import CHUNK
 from .weight_layouts import COLUMNS, Layouts, weight_layouts
 
 UNPACKINGS: Mapping[tuple[int, bool], Unpacking] = {(3, False): Q3, (4, False): Q4, (8, False): Q8, (4, True): BOOK4}
-"""By the bits of a code, and whether there is a code book."""
+"""(bits of a code, whether there is a codebook) -> unpacking."""
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A weight of codes.
+    """A weight stored as codes.
 
-    stored: the element at (column, number), of ``width`` ones of a column that hold its codes in the order of the
-    positions. scale: of the code at (column, position), the same one for each ``group`` positions; unused where
-    ``unpacking`` has none. values: the code book, or none. layouts: in which the parameters are stored, see
-    ``weight_layouts``; with these, all positions of a last span are in memory.
+    stored: stored element at (column, number); ``width`` elements hold the codes of a column in the order of positions.
+    scale: scale of the code at (column, position), the same for each ``group`` positions; unused if ``unpacking`` has
+    none. values: the codebook, or (). layouts: the layouts of the parameters, see ``weight_layouts``; with these, the
+    last span is padded in memory.
     """
 
     unpacking: Unpacking
@@ -43,14 +43,14 @@ class Packed:
     layouts: Layouts = ()
 
     def entry(self, number: PrimExpr) -> PrimExpr:
-        """An entry of the code book."""
+        """Entry ``number`` of the codebook."""
         *others, value = (const(v, "int8") for v in self.values)
         for i, entry in reversed(list(enumerate(others))):
             value = Select(number <= i, entry, value)
         return value
 
     def unpack(self, pairs: bool, out: BufferLoad, element: BufferLoad, scale: BufferLoad, book: BufferLoad) -> Call:
-        """Unpack the codes from an element on; pairs: in the order of ``unpacking.order``."""
+        """Unpack the codes from ``element`` on; pairs: in the order of ``unpacking.order``."""
         of = self.unpacking
         operands = (out, element, *((scale,) if of.scaled else ()), *((book,) if of.book else ()))
         places = (Call("address_of", (o,), "handle") for o in operands)
@@ -59,9 +59,9 @@ class Packed:
 
 
 def packed_weight(func: PrimFunc, blocks: Blocks, weight: Buffer, *lead: PrimExpr) -> Packed | None:
-    """The codes that ``dequantize`` makes the matrix ``weight[*lead]`` of; None without an instruction for them.
+    """The codes from which ``dequantize`` computes the matrix ``weight[*lead]``; None if no instruction unpacks them.
 
-    Scales of another dtype than the weight's are not packed either.
+    Also None if the scales have another dtype than the weight.
     """
     made = next((b for b in blocks.in_order if stored_buffer(b) is weight), None)
     of: Any = made.annotations.get(QUANTIZED) if made is not None else None
@@ -87,7 +87,7 @@ def packed_weight(func: PrimFunc, blocks: Blocks, weight: Buffer, *lead: PrimExp
 
 
 def float8_weight(weight: PrimExpr, column: Var, position: Var, dtype: str, gpu: Gpu) -> Packed | None:
-    """The codes of a weight [..., columns, depth] of float8; None for another expression of a column and a position."""
+    """The codes of a float8 weight [..., columns, depth]; None if ``weight`` is not its element (column, position)."""
     if not isinstance(weight, BufferLoad) or weight.dtype not in FLOAT8:
         return None
     buffer, (*lead, n, k) = weight.buffer, weight.indices
@@ -109,7 +109,7 @@ def has_whole_chunks(packed: Packed) -> bool:
 
 
 def interleaved(packed: Packed, results: int) -> Packed:
-    """The weight of a gated product in the order of its columns, see ``gates.py``."""
+    """The weight of a gated matmul with interleaved columns, see ``gates.py``."""
     return replace(
         packed,
         layouts=() if results % COLUMNS else packed.layouts,

@@ -1,4 +1,4 @@
-"""The kernel of a product whose operands are both copied by the TMA unit and multiplied by ``wgmma``."""
+"""The kernel of a matmul whose operands are both copied by the TMA unit and multiplied by ``wgmma``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .tiles import WARPGROUPS
 
 
 class Pipeline(Kernel):
-    """A thread of the block fills the stages; two warpgroups multiply, one step while the one before it ends.
+    """One thread of the block fills the stages; two warpgroups multiply, starting a step while the previous one ends.
 
-    A stage is filled again as soon as all warps have multiplied it. The columns of a gated product are not interleaved:
+    A stage is filled again as soon as all warps have multiplied it. The columns of a gated matmul are not interleaved:
     a tile has those of one half after those of the other, so that the sums of a result are in the same thread.
     """
 

@@ -1,4 +1,4 @@
-"""TVMScript macros of a product by TMA and wgmma; ``pipeline.py`` has the names of ``k``, its ``Pipeline``."""
+"""TVMScript macros of a matmul by TMA and wgmma; ``k`` is ``pipeline.Pipeline``."""
 
 # The bodies are TVMScript, which is parsed from source: a type checker cannot check them.
 # mypy: ignore-errors
@@ -13,7 +13,7 @@ from .loops import clear, start_products, store
 
 @T.macro
 def multiply_tile(k, row_block, column_block, thread):
-    """One thread's part of a tile: its fragments of the sums stay in registers."""
+    """Compute one thread's part of a tile, with its accumulator fragments in registers."""
     acc = T.decl_buffer((k.t.row_tiles, k.t.column_tiles, 4), "float32", scope="local")
     clear(k, acc)
     prepare_stages(k, thread, True)
@@ -33,7 +33,7 @@ def multiply_tile(k, row_block, column_block, thread):
 
 @T.macro
 def refill(k, row_block, column_block, thread, before):
-    """Load the next step that has the stage of a step that this warp has multiplied, once all warps have."""
+    """Release the stage of step ``before``; once all warps have, start to load the next step into it."""
     stage = k.stage(before, 0, 0)
     if thread % WARP == 0:
         k.boxes.release(stage)

@@ -1,7 +1,7 @@
-"""Weights on their way to the second-level cache while the kernel before still runs.
+"""Prefetch of weights to the L2 cache while the previous kernel still runs.
 
-A kernel that may begin early prefetches before it waits (``griddepcontrol.wait``), as no kernel writes weights. The
-alternative are loads to registers, which hold one step of a block; a prefetch needs none and takes all of its steps.
+A kernel that may begin early prefetches before it waits (``griddepcontrol.wait``), as no kernel writes weights. Loads
+to registers instead could hold only one step of a block; a prefetch needs no registers and covers all steps.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from .division import BLOCKS_PER_MULTIPROCESSOR, Division
 from .weight_layouts import COLUMNS
 
 PREFETCH = "intrinsic.cuda.prefetch"
-UNIT = 16  # bytes: places and numbers of bytes are multiples of it
+UNIT = 16  # bytes: addresses and sizes are multiples of it
 Element = Callable[[PrimExpr, PrimExpr], PrimExpr]
-"""What a product reads at a column and a position."""
+"""(column, position) -> the element that a matmul reads."""
 
 
 Prefetches = Callable[[Var, PrimExpr, PrimExpr], Stmt]
-"""What a thread of a block executes, given the block, its part of the depth and the thread's number in the block."""
+"""(block, part of the depth, thread of the block) -> the statements of that thread."""
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """A buffer that has a row for each column, or for several. part_bytes: of a row, for each part but the last."""
+    """A buffer with a row for one or more columns. part_bytes: bytes of a row per part of the depth but the last."""
 
     element: Element
     part_bytes: int
@@ -41,12 +41,12 @@ class _Rows:
 def prefetches(
     elements: Sequence[Element], part_positions: int, d: Division, columns: int, gpu: Gpu, stored: int | None
 ) -> Prefetches | None:
-    """The prefetches of what a block reads of the weights, then the wait.
+    """Prefetches of the weights that a block reads, followed by the wait.
 
     stored: positions in memory of weights with ``weight_layouts``, in which ``COLUMNS`` columns are one row.
 
-    None where the GPU has no such instruction, or the weights of a column are no rows of whole vectors. A block gets no
-    more than its share of half of the second-level cache.
+    None if the GPU has no such instruction, or if the weights of a column are not rows of whole vectors. A block
+    prefetches at most its share of half of the L2 cache.
     """
     found = [rows for rows in (_rows(element, part_positions, stored) for element in elements) if rows is not None]
     if not gpu.bulk_copies or not found:
@@ -70,7 +70,7 @@ def prefetches(
 
 
 def _rows(element: Element, part_positions: int, stored: int | None) -> _Rows | None:
-    """None for a buffer in which the rows are not whole vectors for each part."""
+    """The rows of the buffer that ``element`` loads; None if a part of a row is not a whole number of vectors."""
     column, position = Var("column"), Var("position")
     load = element(column, position)
     if not isinstance(load, BufferLoad):

@@ -1,4 +1,4 @@
-"""A matrix product with what is fused around it, as expressions of a row, a column and a position."""
+"""A matmul with its fused prologue and epilogue, as expressions of a row, a column and a position (K)."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ Epilogue = Callable[[PrimExpr, PrimExpr, Sequence[PrimExpr]], BufferStore]
 class Product:
     """``out = epilogue(sum over k of activation[row, k] * weight[column, k])``.
 
-    rows: the product of the leading sizes; columns, depth: constants. activation, weight: the dtype is the same,
-    that of the multiplication. packed: the weight's codes, if an instruction unpacks them. epilogue: the store of one
-    result, given its row, its column and the float32 sums that it depends on. statistics: in the order in which they
-    are computed.
+    rows: the product of the leading sizes; columns, depth: constants. dtype: that of ``activation`` and ``weight`` in
+    the multiplication. packed: the weight's codes, if an instruction unpacks them. epilogue: the store of one result,
+    given its row, its column and the float32 sums that it depends on. statistics: reductions of the rows of the
+    activations, in the order in which they are computed.
 
     gated: whether a result depends on two sums, as in SwiGLU (Shazeer 2020, "GLU Variants Improve Transformer"):
     ``out[row, c] = epilogue(sum[row, c], sum[row, c + results])``. ``columns`` and the columns of ``weight`` and
-    ``packed`` are interleaved then, see ``gates.py``. results: columns of ``out``; without gates, as many as columns.
+    ``packed`` are interleaved then, see ``gates.py``. results: columns of ``out``; equal to ``columns`` without gates.
     """
 
     rows: PrimExpr
@@ -69,8 +69,8 @@ class Product:
 class Statistic:
     """A reduction of each row that the activations depend on, such as the sum of squares of a normalization.
 
-    buffer: what ``Product.activation`` and later statistics load its results from. op: ``+``, ``min`` or ``max``, of
-    ``start`` and the terms of all positions. term: one of them, given earlier statistics, the row and the position.
+    buffer: the buffer from which ``Product.activation`` and later statistics load it. op: ``+``, ``min`` or ``max``,
+    which combines ``start`` and the terms of all positions. term: (earlier statistics, row, position) -> term.
     """
 
     buffer: Buffer
@@ -81,9 +81,9 @@ class Statistic:
 
 @dataclass(frozen=True)
 class Operand:
-    """A factor of the product. element: its value at (row or column, position).
+    """An operand of the matmul. element: its value at (row or column, position).
 
-    stored: whether it is a parameter of the product's dtype, in which consecutive positions are adjacent and each row
+    stored: whether it is a parameter of the matmul's dtype, in which consecutive positions are adjacent and each row
     begins at a multiple of 16 bytes. by_column: whether values that are read for consecutive columns are adjacent.
     """
 
@@ -94,7 +94,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Result:
-    """The results of a product, as macros store them: ``result.out[result.place(…)] = result.value(…)``."""
+    """The results of a matmul, for macros: ``result.out[result.place(…)] = result.value(…)``."""
 
     product: Product
 
@@ -114,7 +114,7 @@ class Result:
 
 
 def match_product(func: PrimFunc, gpu: Gpu) -> Product | None:
-    """The product of a tensor function that computes nothing else; None for any other function."""
+    """Match a tensor function that computes a matmul and its statistics; None for any other function."""
     blocks = None if func.attrs.get("tir.is_scheduled") else analyse(func)
     if blocks is None or not blocks.reductions or int(func.attrs.get("num_outputs", 1)) != 1:
         return None
@@ -137,7 +137,7 @@ def match_product(func: PrimFunc, gpu: Gpu) -> Product | None:
 
 
 def _statistic(block: Block, product: Block) -> Statistic | None:
-    """A reduction of the rows of a product over its depth; None for any other reduction."""
+    """Match a reduction of a matmul's rows over its depth; None for any other reduction."""
     *lead, last = block.iter_vars
     *rows, _, position = product.iter_vars
     sizes = [it.extent for it in rows]
@@ -157,7 +157,7 @@ def _statistic(block: Block, product: Block) -> Statistic | None:
 
 
 def product_of(func: PrimFunc, block: Block, last: Block, packed: Packed | None, gpu: Gpu) -> Product | None:
-    """The product of a block into which the operands are inlined; ``last`` computes the results of its sums."""
+    """The matmul of a block with inlined operands; None if unsupported. last: the block of the epilogue."""
     variables = [it.var for it in block.iter_vars]
     *lead, column, position = variables
     extents = [it.extent for it in block.iter_vars]
@@ -203,7 +203,7 @@ def product_of(func: PrimFunc, block: Block, last: Block, packed: Packed | None,
 
 
 def _factors(block: Block, column: Var) -> tuple[PrimExpr, PrimExpr] | None:
-    """The activation and the weight, without their conversion to the dtype of the sum, which must be float32."""
+    """The activation and the weight, without their casts to float32; None unless sums are float32."""
     value = block.body.value.b  # type: ignore[attr-defined]  # matched as a product
     if value.dtype != "float32":
         return None
@@ -215,7 +215,7 @@ def _factors(block: Block, column: Var) -> tuple[PrimExpr, PrimExpr] | None:
 
 
 def _is_stored(factor: PrimExpr, parameters: set[int], position: Var, dtype: str) -> bool:
-    """Whether a factor is a load of a parameter as ``Operand.stored`` describes it."""
+    """Whether an operand is a load of a parameter as ``Operand.stored`` describes it."""
     if not isinstance(factor, BufferLoad) or id(factor.buffer) not in parameters or factor.dtype != dtype:
         return False
     *others, last = factor.indices
@@ -225,12 +225,12 @@ def _is_stored(factor: PrimExpr, parameters: set[int], position: Var, dtype: str
 
 
 def _is_by_column(factor: PrimExpr, column: Var) -> bool:
-    """Whether a load of a factor has the column as its last index."""
+    """Whether a load of an operand has the column as its last index."""
     return any(isinstance(n, BufferLoad) and n.indices[-1] is column for n in walk(factor))
 
 
 def unflattened(row: PrimExpr, sizes: Sequence[PrimExpr]) -> list[PrimExpr]:
-    """The indices of an element of an array of these sizes, given its row-major number."""
+    """The indices of an element of an array of these sizes, from its row-major index."""
     wide = [axis for axis, size in enumerate(sizes) if not is_const(size, 1)]
     indices: list[PrimExpr] = [const(0, "int64") for _ in sizes]
     for axis in reversed(wide):
@@ -239,7 +239,7 @@ def unflattened(row: PrimExpr, sizes: Sequence[PrimExpr]) -> list[PrimExpr]:
     return indices
 
 
-# -- what follows the product ------------------------------------------------------------------------------------------
+# -- the epilogue ------------------------------------------------------------------------------------------------------
 
 
 class _Loads(Rewriter):
@@ -253,7 +253,7 @@ class _Loads(Rewriter):
 
 
 class _Sums(Rewriter):
-    """Replaces the loads of the sums by variables: the first one for a result's own column, or that of its gate."""
+    """Replaces the loads of the sums by variables: the first for a result's own column, the second for its gate."""
 
     def __init__(self, sums: Buffer, distance: int):
         self.sums = sums
@@ -267,9 +267,9 @@ class _Sums(Rewriter):
 
 
 def _epilogue(last: Block, block: Block, sizes: Sequence[PrimExpr], columns: int) -> tuple[int, bool, Epilogue] | None:
-    """The columns of the result, whether it is gated, and the store of one; see ``Product``.
+    """The columns of the result, whether it is gated, and the store of one result; see ``Product``.
 
-    None unless each result depends on the sums of its own row, and of its own column or of its two columns, only.
+    None unless each result depends only on the sums of its own row and of its own column, or two columns if gated.
     """
     sums, store = block.writes[0].buffer, last.body
     if not isinstance(store, BufferStore) or last.is_reduction:

@@ -1,4 +1,4 @@
-"""TVMScript macros of results by rows; ``result_rows.py`` has the names of ``k.by_rows``, its ``ResultRows``."""
+"""TVMScript macros that store results by rows; ``k.by_rows`` is ``result_rows.ResultRows``."""
 
 # The bodies are TVMScript, which is parsed from source: a type checker cannot check them.
 # mypy: ignore-errors
@@ -11,7 +11,7 @@ from ..machine import WARP
 
 @T.macro
 def store_rows(k, row_block, column_block, thread, acc):
-    """Results, eight neighbours of a row at a time."""
+    """Store results, eight adjacent columns at a time."""
     for part in T.unroll(k.by_rows.rounds):
         exchange(k, thread, part, acc)
         T.tvm_storage_sync("warp")

@@ -1,7 +1,7 @@
-"""Results of a warpgroup's tile by rows: a warp exchanges its sums through shared memory.
+"""Store the results of a warpgroup's tile by rows: a warp exchanges its sums through shared memory.
 
-A lane of an accumulator's fragment has two neighbouring columns of a row. It gets eight for 16-byte accesses of what is
-stored, and of what is fused into the product.
+A lane has two adjacent columns of a row in an accumulator fragment. After the exchange it has eight, for 16-byte
+accesses of the result and of the epilogue's operands.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from ..machine import WARP
 from .tiles import CHUNK, MMA_ROWS, Tile
 
 SUMS = 32
-"""Of a row, that are exchanged at a time: results times sums of a result."""
+"""Sums of a row that are exchanged at a time: results times sums per result."""
 
 
 @dataclass(eq=False)
 class ResultRows:
     """The exchange of the sums of a tile ``t`` whose results depend on ``combined`` sums each.
 
-    sums: in shared memory, [warps, sums of a result, rows, results]. chunks: of eight results of a row. rounds: in
-    which the columns of the tile are exchanged. units: chunks that a lane computes in a round.
+    sums: in shared memory, [warps, sums of a result, rows, results]. chunks: chunks of eight results per row and round.
+    rounds: number of rounds for the columns of the tile. units: chunks that a lane computes in a round.
     """
 
     t: Tile
@@ -37,7 +37,7 @@ class ResultRows:
         self.sums = buffer("sums_shared", shape, "float32", "shared")
 
     def place(self, row: PrimExpr, chunk: PrimExpr) -> PrimExpr:
-        """Where a chunk of a row is: the lanes that access chunks of four rows together use different banks."""
+        """The swizzled position of a chunk in its row: lanes that access chunks of four rows use different banks."""
         return (chunk ^ (row // (4 // self.chunks) % self.chunks)) * CHUNK
 
     # -- a lane's sums in a fragment (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16")

@@ -1,4 +1,4 @@
-"""Activations that depend on statistics of their rows, as normalizations do, in shared memory."""
+"""Staging of activations that depend on statistics of their rows, such as normalizations, in shared memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Numbered:
 class Chunks:
     """Chunks of 8 positions, one for each thread of a block in each round.
 
-    inside: whether none reaches beyond the depth. exact: whether there is one for each thread in each round.
+    inside: whether no chunk reaches beyond the depth. exact: whether each thread has a chunk in each round.
     """
 
     count: int
@@ -46,17 +46,18 @@ class Chunks:
         return self.rounds * self.threads == self.count
 
     def number(self, warp: Var, lane: Var, turn: PrimExpr) -> PrimExpr:
-        """The chunk of a thread in a round."""
+        """The index of a thread's chunk in a round."""
         return cast("int32", turn) * self.threads + warp * WARP + lane
 
 
 @dataclass(eq=False)
 class Staged:
-    """Activations in shared memory, computed by each block once, after the statistics of their rows.
+    """Activations in shared memory, computed once per block, after the statistics of their rows.
 
     unit: consecutive positions that a lane reads; four lanes read a span. d: the blocks, each of which stages its part
-    of the depth. order: of the positions of a chunk, as products need them. row_chunks: those of a row; part_chunks:
-    those of a part, which may lie beyond the depth. x: the activations; parts: the warps' parts of each statistic.
+    of the depth. order: order of the positions of a chunk for the mma operands. row_chunks: chunks of a row.
+    part_chunks: chunks of a part, which may lie beyond the depth. x: the activations. parts: the warps' partial results
+    of each statistic.
     """
 
     product: Product
@@ -78,14 +79,14 @@ class Staged:
         self.buffers = (self.x, self.parts)
 
     def chunk_at(self, part: PrimExpr, place: PrimExpr) -> PrimExpr:
-        """The chunk of a row at a place. Chunks that four lanes read together are neighbours: in different banks."""
+        """The chunk of a row at ``place``. Chunks that four lanes read together are adjacent, in different banks."""
         lane_chunks = self.unit // CHUNK
         span_chunks = SPAN_LANES * lane_chunks
         in_span = place % SPAN_LANES * lane_chunks + place // SPAN_LANES % lane_chunks
         return part * self.part_chunks.count + place // span_chunks * span_chunks + in_span
 
     def load(self, row: PrimExpr, span: PrimExpr, lane: Var, number: PrimExpr, e: PrimExpr) -> PrimExpr:
-        """An activation of the chunk with this number among those of a lane in a span of its part."""
+        """Activation ``e`` of a lane's chunk ``number`` in a span of its part."""
         place = (span * (self.unit // CHUNK) + cast("int32", number)) * SPAN_LANES + lane % SPAN_LANES
         return self.x[row, place * CHUNK + cast("int32", e)]
 
@@ -102,7 +103,7 @@ class Staged:
     def with_term(
         self, which: _Numbered, value: PrimExpr, known: Buffer, row: PrimExpr, chunk: PrimExpr, e: PrimExpr
     ) -> PrimExpr:
-        """A statistic of a row with the term of a position; beyond the depth, as it was."""
+        """A statistic of a row combined with the term of a position; unchanged beyond the depth."""
         k, inside = self._position(chunk, e, self.row_chunks.inside)
         result = which.combine(value, which.statistic.term(self._values(known, row), row, k))
         return result if inside is None else Select(inside, result, value)
@@ -113,7 +114,7 @@ class Staged:
         return value if inside is None else Select(inside, value, const(0, value.dtype))
 
     def _position(self, chunk: PrimExpr, e: PrimExpr, inside: bool) -> tuple[PrimExpr, PrimExpr | None]:
-        """A position of a chunk, or another one in the depth, and whether it is its own, unless it is known to be."""
+        """Position ``e`` of a chunk, clamped to the depth, and whether it was inside; None if that is known."""
         first, depth = cast("int64", chunk) * CHUNK, self.product.depth
         if inside:
             return first + e, None

@@ -1,4 +1,4 @@
-"""The kernels of a product on tensor cores, and the choice between them by the rows of a call."""
+"""The kernels of a matmul on tensor cores, and the choice between them by the rows of a call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .tiles import FEW_ROWS, LARGE, LARGE_UNPACKED, MEDIUM, SMALL, WARPGROUPS, T
 
 
 def tensor_core_product(func: PrimFunc, product: Product, gpu: Gpu) -> PrimFunc:
-    """``func`` as a kernel that computes ``product``; where the rows are not constant, as one for each tile size.
+    """``func`` as a kernel that computes ``product``; if the rows are not constant, as one kernel per tile size.
 
     Only ``FewRows`` computes statistics of the rows.
     """
@@ -37,13 +37,13 @@ def tensor_core_product(func: PrimFunc, product: Product, gpu: Gpu) -> PrimFunc:
 
 
 def large_tile(product: Product, gpu: Gpu) -> Tile:
-    """The largest tile of a product on a GPU."""
+    """The largest tile for a matmul on a GPU."""
     if gpu.arch == "sm_90a":
         return WARPGROUPS
     return LARGE_UNPACKED if product.packed else LARGE
 
 
 def _by_warpgroups(product: Product) -> Kernel:
-    """The kernel for large tiles where there is wgmma: by tensor copies of all operands that they can read."""
+    """The kernel for large tiles by wgmma: a ``Pipeline`` if tensor copies can read both operands."""
     x, w = activations(product, WARPGROUPS), weights(product, WARPGROUPS)
     return Kernel(product, WARPGROUPS) if x is None or w is None else Pipeline(product, x, w)

@@ -1,4 +1,4 @@
-"""The layouts in which products read packed weights."""
+"""The layouts of packed weights for matmuls."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .division import LOAD_BYTES, SPAN_LANES
 COLUMNS = 8
 """Columns that a warp reads together."""
 PADDING = 32
-"""A layout may need one part in this many more memory."""
+"""A layout may need up to 1 / ``PADDING`` more memory."""
 
 Layouts = tuple[tuple[Buffer, IndexMap], ...]
 
 
 def lane_positions(unpacking: Unpacking) -> int:
-    """The positions whose codes a lane loads at a time."""
+    """The number of positions whose codes a lane loads at a time."""
     return LOAD_BYTES // dt.nbytes(unpacking.dtype) * unpacking.positions
 
 
 def with_layouts(func: PrimFunc, layouts: Layouts) -> PrimFunc:
-    """A function whose weights are stored in these layouts."""
+    """Rewrite a function for weights that are stored in these layouts."""
     for buffer, layout in layouts:
         func, _ = with_layout(func, buffer, layout)
     return func
@@ -35,9 +35,9 @@ def with_layouts(func: PrimFunc, layouts: Layouts) -> PrimFunc:
 def weight_layouts(func: PrimFunc, unpacking: Unpacking, positions: Mapping[Buffer, int], by_column: bool) -> Layouts:
     """The layouts in which a warp of ``FewRows`` reads contiguous memory: span by span, each of 8 columns.
 
-    positions: of an element of each buffer, which is [columns, elements] or, not ``by_column``, the transposed. A span
-    has the positions that four lanes load; spans are padded. Empty where that needs much more memory, and where a
-    buffer is no weight: it would be packed at every call.
+    positions: codes per element of each buffer, which is [columns, elements] if ``by_column``, else transposed. A span
+    has the positions that four lanes load; spans are padded. Empty if that needs much more memory, or if a buffer is
+    not a weight: it would be packed in every call.
     """
     activations = {func.buffers[i] for i in func.attrs.get("activations", ())}
     span = SPAN_LANES * lane_positions(unpacking)
@@ -53,7 +53,7 @@ def weight_layouts(func: PrimFunc, unpacking: Unpacking, positions: Mapping[Buff
 
 
 def _of_spans(size: int, by_column: bool) -> IndexMap:
-    """Elements of ``size`` for a span of a column."""
+    """The layout [groups of columns, spans, columns, elements of a span], ``size`` elements per span."""
     if by_column:
         return IndexMap.from_func(lambda n, i: (n // COLUMNS, i // size, n % COLUMNS, i % size))
     return IndexMap.from_func(lambda i, n: (n // COLUMNS, i // size, n % COLUMNS, i % size))

@@ -111,9 +111,9 @@ def append_latent(
 class _Append:
     """Operands, sizes and expressions for the macros; a tile is one token for each lane.
 
-    scales: k_scales and v_scales, if keys and values are quantized. ``staged``: the keys of a tile. In registers, where
-    they are quantized: vector, the lane's elements of a key or a value; largest, their greatest magnitude; inverse, of
-    the scale.
+    scales: k_scales and v_scales, if keys and values are quantized. staged: the keys of a tile, in shared memory. In
+    registers, if quantized: vector, the lane's elements of a key or a value; largest, the greatest magnitude; inverse,
+    the reciprocal of the scale.
     """
 
     k_pages: Buffer
@@ -142,7 +142,7 @@ class _Append:
             self.scratch += registers
 
     def nest(self, target: Target) -> Stmt:
-        """The kernel. Raises NoKernel where a tile does not fit into shared memory."""
+        """The kernel. Raises NoKernel if a tile does not fit into shared memory."""
         tile, g, lane, warp = Var("tile"), Var("g"), Var("lane"), Var("warp")
         if known_size(self.staged.shape[1]) * WARP * dt.nbytes(self.staged.dtype) > Gpu.of(target).shared_bytes:
             raise NoKernel

@@ -42,7 +42,7 @@ def convert_token(k, token, t, g, lane):
 
 @T.macro
 def quantize_token(k, token, t, g, lane):
-    """Stage the codes of the token's key, store those of its value, and both scales; a warp, together."""
+    """Stage the codes of the token's key, store the codes of its value and both scales; executed by a whole warp."""
     load_vector(k, k.key_at, k.key, token, g, lane)
     scale_vector(k, k.scales[0], token, g, lane)
     for c in T.unroll(T.ceildiv(k.key, WARP)):

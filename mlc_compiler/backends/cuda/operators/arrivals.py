@@ -1,4 +1,4 @@
-"""How the last of several thread blocks learns that the results of the others are in memory."""
+"""Counting of thread blocks, so that the last one to finish sees the results of the others."""
 
 # The bodies are TVMScript, which is parsed from source: a type checker cannot check them.
 # mypy: ignore-errors
@@ -15,7 +15,7 @@ def arrive(arrived, counter, blocks, is_first):
 
     arrived: uint32 [1], shared; becomes ``blocks - 1`` in the last of ``blocks`` blocks (int32), which then sees the
     stores of all of them. counter: an element of a buffer of scope ``ZEROED``; the last block sets it to 0 again.
-    is_first: whether the thread is the one of its block that counts.
+    is_first: true for the one thread of a block that updates the counter.
     """
     T.tvm_storage_sync("shared")
     if is_first:

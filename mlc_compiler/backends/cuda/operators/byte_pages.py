@@ -1,6 +1,6 @@
 """TVMScript macros of tiles on tensor cores over pages of bytes; ``k`` is ``mma_tiles.MmaTiles``.
 
-Each thread converts what it has copied itself, before the barrier after which the others read it.
+Each thread converts the elements that it has copied itself, before the barrier after which other threads read them.
 """
 
 # The bodies are TVMScript, which is parsed from source: a type checker cannot check them.

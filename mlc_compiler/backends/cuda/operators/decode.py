@@ -24,7 +24,7 @@ from .nests import allocated, nest
 from .warps import widening
 
 VECTOR_BYTES = 16  # the widest load of a lane
-SECTOR_BYTES = 32  # of global memory: what one access reads at least
+SECTOR_BYTES = 32  # of global memory: the smallest access
 WARPS = 4
 BLOCKS_PER_MULTIPROCESSOR = 3
 ACCUMULATORS = 32  # registers of a lane for the sums of values
@@ -34,7 +34,7 @@ PARTIAL_SHARE = 8  # minimum ratio of a piece's keys and values to its partial r
 FLOAT_BYTES = 4
 STORED = 4  # floats that a lane stores to shared memory at once
 BANKS = 32  # of shared memory, each one word wide
-FEW_ELEMENTS = 8  # of a vector, which are never divided further
+FEW_ELEMENTS = 8  # vectors of at most this size are not halved
 
 
 def attend_by_pieces(problem: PagedAttention, target: Target) -> Stmt:
@@ -51,7 +51,7 @@ def attend_by_pieces(problem: PagedAttention, target: Target) -> Stmt:
 
 @dataclass(frozen=True)
 class Strips:
-    """How the lanes of a warp divide a strip.
+    """The division of a strip among the lanes of a warp.
 
     rows: query heads of a thread block; a group has ``tiles`` times as many or fewer. key_vector: slots of a vector of
     keys; ``slot_lanes`` lanes hold a strip, ``key_lanes`` different elements. value_vector: elements of a vector of
@@ -98,7 +98,7 @@ class Strips:
 
 
 def _vector(size: int, nbytes: int, rows: int) -> int:
-    """Elements of a vector of a lane; fewer bytes than the widest load where rows would be left without registers."""
+    """Elements of a lane's vector: a 16-byte load, or half of it if the rows would need too many registers."""
     elements = gcd(size, VECTOR_BYTES // nbytes)
     return elements // 2 if elements > FEW_ELEMENTS and elements * rows > ACCUMULATORS else elements
 
@@ -177,12 +177,12 @@ class _Decode:
         self.arrivals = buffer("arrivals", (counters,), "uint32", ZEROED)
 
     def _loads(self, steps: int) -> int:
-        """Loads in flight: of about the same number for each chunk of the steps."""
+        """Loads in flight: at most ``LOADS``, about the same number for each chunk of the steps."""
         chunks = -(-steps // LOADS)
         return -(-steps // chunks)
 
     def _min_strips(self) -> int:
-        """The least strips of a piece: some for every warp, and more bytes than those of the partial results."""
+        """Minimum strips of a piece: a multiple of the warps, with many more bytes than its partial results."""
         p, s = self.p, self.s
         per_slot = p.key * dt.nbytes(p.k_pages.dtype) + (0 if p.latent else p.value * dt.nbytes(p.v_pages.dtype))
         partial = s.rows * (p.value + 2) * FLOAT_BYTES
@@ -232,7 +232,7 @@ class _Decode:
         return lane % self.s.slot_lanes * self.s.key_vector + lane // (WARP // self.s.key_vector)
 
     def place(self, slot: PrimExpr) -> PrimExpr:
-        """Where the weights of a slot lie: in the order of the lanes that store them.
+        """The index of a slot in ``weights``: in the order of the lanes that store them.
 
         Sizes are powers of two: the place of a sum of slots without a common bit is the sum of their places.
         """
@@ -243,7 +243,7 @@ class _Decode:
         return lane // (WARP // self.s.key_vector) * self.s.slot_lanes + lane % self.s.slot_lanes
 
     def part_place(self, e: PrimExpr) -> PrimExpr:
-        """Where element e of a value lies in ``parts``: the quarters of a pass of a warp are in different banks."""
+        """The swizzled index of element e of a value in ``parts``, against bank conflicts of 16-byte stores."""
         words = self.s.value_vector
         if words <= STORED:
             return e
@@ -264,7 +264,7 @@ class _Decode:
         return product if self.scales is None else product * self.scales[0]
 
     def weight_of(self, weight: PrimExpr) -> PrimExpr:
-        """The factor of what is stored as the value in the lane's slot."""
+        """The weight of the stored value in the lane's slot: softmax weight times the value's scale."""
         return weight if self.scales is None else weight * self.scales[1]
 
     def element(self, step: PrimExpr, lane: PrimExpr) -> PrimExpr:

@@ -84,7 +84,7 @@ def attend_strips(k, token, tile, start, stop, warp, lane):
 def attend_strip(k, page, tile, strip, position, visible, end, warp, lane):
     """Online softmax over the slots of a strip.
 
-    visible: the end of the visible positions. end: of those that have values; later slots may hold anything.
+    visible: end of the visible positions. end: end of the positions that have been written; later slots may hold NaN.
     """
     p = k.p
     g = tile // k.s.tiles
@@ -118,7 +118,7 @@ def load_scales(k, page, g, slot):
 
 @T.macro
 def multiply_keys(k, page, g, slot, lane):
-    """Add to ``products[h, i]`` those of the lane's elements of row h and of the key in slot i of its vector."""
+    """Add to ``products[h, i]`` the products of the lane's elements of query row h and of the key in slot i."""
     p = k.p
     s = k.s
     at = slot + lane % s.slot_lanes * s.key_vector
@@ -140,7 +140,7 @@ def multiply_keys(k, page, g, slot, lane):
 
 @T.macro
 def multiply_rotated_keys(k, page, g, start, slot, lane):
-    """As ``multiply_keys``, for keys that are rotated when they are read."""
+    """Like ``multiply_keys``, for keys that are rotated when they are read."""
     at = lane % k.s.slot_lanes * k.s.key_vector
     for i in range(k.key_steps):
         d = k.element(i, lane)
@@ -181,7 +181,7 @@ def softmax(k, g, tile, j, position, visible, warp, lane):
 
 @T.macro
 def load_values(k, page, g, last, slot, lane):
-    """Load the values of the strip; ``last``: its last slot that has been written, or more."""
+    """Load the values of the strip; ``last``: the last written slot; slots after it are read as this one."""
     p = k.p
     s = k.s
     for i in T.unroll(k.value_steps):
@@ -211,7 +211,7 @@ def add_values(k, warp, lane):
 
 @T.macro
 def add_latent_values(k, page, g, count, slot, warp, lane):
-    """Add the weighted values of the strip, which are keys; ``count``: how many of its slots have been written."""
+    """Add the weighted values of the strip, which are parts of keys; ``count``: the number of written slots."""
     p = k.p
     s = k.s
     at = lane % s.slot_lanes * s.key_vector
@@ -229,7 +229,7 @@ def add_latent_values(k, page, g, count, slot, warp, lane):
 
 @T.macro
 def merge_warps(k, token, tile, piece, warp, lane):
-    """Store the piece's maximum, sum and weighted values of each row."""
+    """Merge the warps' results and store the piece's maximum, sum and weighted values of each row."""
     p = k.p
     s = k.s
     reduce_lanes(k.row_sum, s.rows, k.other, add, 1, WARP)

@@ -76,7 +76,7 @@ def attend_block(k, tile, g, run, start, thread):
 
 @T.macro
 def stage_block(k, g, run, start, thread):
-    """Copy the block's keys and values; instead of those that are not visible, others that have been written."""
+    """Copy the block's keys and values; positions that are not visible are replaced by written ones."""
     p = k.p
     if thread < WARP:
         position = k.readable(T.Cast("int32", start + thread))

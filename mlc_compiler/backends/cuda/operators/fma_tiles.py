@@ -1,4 +1,4 @@
-"""Attention of tiles of queries on a GPU, in float32: any sizes and types (FlashAttention, Dao et al. 2022).
+"""Attention of tiles of queries on a GPU, in float32: any sizes and dtypes (FlashAttention, Dao et al. 2022).
 
 Each lane of a warp has one key of a block for the scores, and some elements of the values for their weighted sum.
 """
@@ -24,7 +24,7 @@ ROWS_OF_A_WARP = (4, 2, 1)
 
 
 def attend_by_fma(problem: PagedAttention, target: Target) -> Stmt:
-    """The kernel. Raises NoKernel where a block of keys and values does not fit into shared memory."""
+    """The kernel. Raises NoKernel if a block of keys and values does not fit into shared memory."""
     sizes = (FmaTiles(problem, rows * WARPS, WARP, WARPS) for rows in ROWS_OF_A_WARP)
     k = next((k for k in sizes if k.shared_bytes <= Gpu.of(target).shared_bytes), None)
     if k is None:

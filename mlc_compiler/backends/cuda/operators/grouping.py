@@ -1,4 +1,4 @@
-"""The order of choices by expert on a GPU: a thread block for each expert, which counts what is before its choices."""
+"""Sorting of routing choices by expert on a GPU: a thread block per expert counts the choices before its own."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def group_by_expert(experts: te.Tensor, *, target: Target, num_experts: int) -> 
 
 @dataclass(eq=False)
 class _Grouping:
-    """Operands, sizes and buffers for the macro. Each thread has ``share`` neighbouring choices.
+    """Operands, sizes and buffers for the macro. Each thread has ``share`` consecutive choices.
 
-    equal, smaller: choices of a thread of the block's expert, and of experts before it, shared. counted, place:
-    the same of this thread, and the place of its next choice.
+    equal, smaller: for each thread, how many of its choices are the block's expert or an expert before it; shared.
+    counted: both numbers of this thread. place: the position of its next choice.
     """
 
     experts: Buffer

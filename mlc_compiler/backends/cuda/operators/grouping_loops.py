@@ -1,4 +1,4 @@
-"""TVMScript macro of the order of choices by expert; ``k`` is ``grouping._Grouping``."""
+"""TVMScript macro that sorts routing choices by expert; ``k`` is ``grouping._Grouping``."""
 
 # The bodies are TVMScript, which is parsed from source: a type checker cannot check them.
 # mypy: ignore-errors
@@ -10,7 +10,7 @@ from ....script import T
 
 @T.macro
 def place_choices(k, expert, thread):
-    """Store the places of the choices of one expert, and what is at these places."""
+    """Store the sorted positions of one expert's choices, and the expert and token at each of these positions."""
     first = thread * k.share
     last = T.min(first + k.share, k.total)
     k.counted[0] = T.int32(0)

@@ -13,7 +13,7 @@ from .tile_loops import attend_runs
 from .warps import add, instruction, reduce_lanes
 
 WARP_SLOTS = 8
-"""Slots of which a warp computes scores: the columns of mma.m16n8k16."""
+"""Slots whose scores one warp computes: the columns of mma.m16n8k16."""
 MERGING = 64
 """Threads that merge the pieces of a row."""
 
@@ -63,7 +63,7 @@ def attend_keys(k, tile, piece, run, thread):
 
 @T.macro
 def clear_unseen(k, start, thread):
-    """Zeros instead of keys that the run does not see: these may be any bits, whose product with 0 is not 0."""
+    """Zero the keys that the run does not see: these may hold any bits, also NaN, whose product with 0 is not 0."""
     for i in range(T.ceildiv(k.p.key * k.block, k.threads)):
         at = i * k.threads + thread
         slot = at % k.block
@@ -74,7 +74,7 @@ def clear_unseen(k, start, thread):
 
 @T.macro
 def multiply_keys(k, thread):
-    """The scores of the rows and of the warp's 8 slots. Two steps of the sum have their keys in one ldmatrix."""
+    """Compute the scores of the rows at the warp's 8 slots. One ldmatrix loads the keys of two steps."""
     for x in T.unroll(4):
         k.part[x] = T.float32(0)
     first = thread // WARP * WARP_SLOTS
@@ -90,7 +90,7 @@ def multiply_keys(k, thread):
 
 @T.macro
 def add_values(k, thread):
-    """Add the weighted elements of the warp."""
+    """Add the weighted values, for the warp's share of the elements."""
     for t in T.unroll(k.block // STEP):
         for x in T.unroll(4):
             instruction(k.convert, k.left[2 * x], k.score[2 * t + x // 2, x % 2 * 2])
@@ -117,7 +117,7 @@ def store_tile(k, tile, thread):
 
 @T.macro
 def store_piece(k, tile, piece, thread):
-    """Store sums, maxima, and, of rows that have seen a key, the sums of values."""
+    """Store sums and maxima, and the weighted values of rows that have seen a key."""
     for h in T.unroll(2):
         row = tile * k.rows + k.row(thread, 2 * h)
         token = k.token(row)
@@ -135,7 +135,7 @@ def store_piece(k, tile, piece, thread):
 
 @T.macro
 def merge_pieces(k, token, head, thread):
-    """Add the pieces of a row in order; ``weight`` has the greatest maximum, the sum, and the factor of a piece."""
+    """Merge the pieces of a row in order; ``weight`` [3]: overall maximum, sum, factor of the current piece."""
     k.weight[0] = T.float32(NO_MAXIMUM)
     k.weight[1] = T.float32(0)
     for c in T.unroll(k.merged_elements):

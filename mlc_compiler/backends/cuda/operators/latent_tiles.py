@@ -1,8 +1,8 @@
-"""Latent attention of tiles of queries on tensor cores, absorbed: values are the beginnings of keys (DeepSeek-V2, 2.1).
+"""Absorbed latent attention (MLA) of tiles of queries on tensor cores: values are prefixes of keys (DeepSeek-V2, 2.1).
 
-All warps of a block have the same 16 rows, which are query heads of one key head. Of the scores, each warp computes
-those of its share of the slots; through shared memory every warp gets all of them. Of the values, each warp computes
-its share of the elements, so that the sums fit into registers. A block of keys is read once, for both products.
+All warps of a block have the same 16 rows, which are query heads of one key head. Each warp computes the scores of its
+share of the slots; all warps read all scores through shared memory. Each warp sums the values for its
+share of the elements, so that the sums fit into registers. A block of keys is read once, for both matmuls.
 
 The context of a single query is divided into pieces, whose results a second kernel merges in order. The division
 depends on the context alone, so that a token's result is bitwise the same in any batch.
@@ -26,9 +26,9 @@ from .nests import allocated, nest
 ELEMENT_BYTES = 2
 BLOCK = WARPS * WARP_SLOTS
 MAX_VALUE = 512
-MAX_PIECES = 64  # whose results are stored for each token
+MAX_PIECES = 64  # of one context; their partial results are stored
 PIECE_BLOCKS = 4
-"""Blocks of a piece at least: its keys are then several times the bytes of its partial results."""
+"""Minimum blocks of a piece, so that its keys have several times the bytes of its partial results."""
 
 
 def attend_latent(problem: PagedAttention, target: Target) -> Stmt | None:
@@ -48,7 +48,7 @@ def attend_latent(problem: PagedAttention, target: Target) -> Stmt | None:
 
 
 def _pieces(p: PagedAttention, gpu: Gpu) -> int:
-    """The pieces of a context at most: a token alone has a block for each multiprocessor."""
+    """The maximum number of pieces of a context: a single token has one block per multiprocessor."""
     tiles = -(-p.group // WARP_ROWS)
     return max(min(gpu.multiprocessors // tiles, MAX_PIECES), 1) if p.single_query else 1
 
@@ -68,9 +68,9 @@ def _covers(p: PagedAttention) -> bool:
 
 @dataclass(eq=False)
 class LatentTiles(MmaTiles):
-    """As ``MmaTiles``, without values. Shared: scores [rows, slots]. part [4]: a warp's scores, accumulators.
+    """Like ``MmaTiles``, without values. Shared: scores [rows, slots]. part [4]: accumulators of a warp's scores.
 
-    pieces: of a context at most, each by a block of its own; parts: of the longest context. partial, partial_max,
+    pieces: maximum pieces of a context, one block each. parts: pieces of the longest context. partial, partial_max,
     partial_sum: results of the pieces. weight, merged: registers of the kernel that merges these.
     """
 
@@ -105,7 +105,7 @@ class LatentTiles(MmaTiles):
         return thread // WARP * (self.value_tiles * 8)
 
     def value_row(self, thread: PrimExpr) -> PrimExpr:
-        """The row of 16 elements x 16 slots whose address the lane gives to ldmatrix.x4, for a right operand."""
+        """The row, in 16 elements x 16 slots, whose address the lane passes to ldmatrix.x4, for a right operand."""
         return thread % 8 + thread % WARP // 16 * 8
 
     def value_column(self, thread: PrimExpr) -> PrimExpr:

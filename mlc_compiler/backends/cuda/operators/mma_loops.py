@@ -13,7 +13,7 @@ from .byte_pages import VECTOR, convert_keys, convert_values, copy_scales, scale
 from .tile_loops import attend_runs
 from .warps import add, instruction, load_vector, reduce_lanes
 
-STEP = 16  # elements of a product's inner axis in one instruction, and columns of two
+STEP = 16  # elements of the inner axis (K) in one mma, and columns of two mma
 LOG2_E = 1 / math.log(2)
 
 
@@ -104,7 +104,7 @@ def rotate_pair(k, row, r, i, g):
 
 @T.macro
 def attend_keys(k, tile, g, run, thread):
-    """Attend to all blocks that the run sees. Two barriers for each: keys have arrived, values have arrived."""
+    """Attend to all blocks that the run sees. Each has two barriers: after the keys and after the values arrive."""
     count = k.count()
     if count > 0:
         stage_pages(k, run, T.int64(0), thread)
@@ -163,7 +163,7 @@ def copy_keys(k, g, parity, thread):
 
 @T.macro
 def copy_values(k, g, start, parity, thread):
-    """Start to copy the values of the block at ``start``; instead of those that are not visible, others."""
+    """Start to copy the values of the block at ``start``; positions that are not visible are replaced by others."""
     p = k.p
     values = k.packed_values if k.is_packed else k.values
     vectors = p.value // k.copied
@@ -178,7 +178,7 @@ def copy_values(k, g, start, parity, thread):
     instruction("cp_async.commit")
 
 
-# -- products and softmax ----------------------------------------------------------------------------------------------
+# -- matmuls and softmax -----------------------------------------------------------------------------------------------
 
 
 @T.macro

@@ -1,10 +1,10 @@
 """Attention of tiles of queries on tensor cores, in float16 and bfloat16 (FlashAttention-2, Dao 2023).
 
 Each warp has 16 rows of the tile: their scores and sums of values are accumulators of ``mma.m16n8k16``, and the weights
-go from accumulators to the left operand of the second product without leaving the lane. The keys of the next block are
-copied during the softmax of this one, its values during the first product. Weights are powers of two of scores in units
-of ln 2. Pages of bytes are copied as they are; each thread then converts what it has copied, exactly: scales of keys
-multiply the scores, those of values the converted values.
+go from accumulators to the left operand of the second matmul without leaving the lane. The keys of the next block are
+copied during the softmax of this one, its values during the first matmul. Weights are computed as powers of two of
+scores in units of ln 2. Pages of bytes are copied unconverted; each thread then converts what it has copied, exactly.
+Scales of keys multiply the scores, scales of values multiply the converted values.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .warps import widening
 
 WARPS = 4
 WARP_ROWS = 16  # of mma.m16n8k16
-WIDE = 128  # elements of a value above which a block has half as many keys, as registers are few
+WIDE = 128  # elements of a key or value above which a block has half as many keys, to save registers
 MAX_VALUE = 256
 BLOCK = 64
 COPY_BYTES = 16  # of an asynchronous copy
@@ -59,12 +59,14 @@ def _covers(p: PagedAttention) -> bool:
 
 @dataclass(eq=False)
 class MmaTiles(Tiles):
-    """Shared: query [rows, elements], keys [elements, slots], values [slots, elements], all padded against bank
+    """Buffers of a tile on tensor cores.
+
+    Shared: query [rows, elements], keys [elements, slots], values [slots, elements], all padded against bank
     conflicts; pages [2, vectors of slots] of this block and the next. In registers: vectors, cosines, sines: queries
-    while they are rotated; left [8], right [8], operands of products; score [8 keys, 4], acc [8 elements, 4],
+    while they are rotated; left [8], right [8]: mma operands; score [tiles of 8 keys, 4], acc [tiles of 8 elements, 4]:
     accumulators; row_max, row_sum, new_max [2] of the lane's rows. rest: elements of a query that are not rotated.
-    copied: elements of a copy of 16 bytes. Of pages of bytes (is_packed): packed_keys and packed_values as keys and
-    values, not padded; scales [2, slots] of keys and values; in registers codes, wide, halves, of one copy.
+    copied: elements of a copy of 16 bytes. For pages of bytes (is_packed): packed_keys and packed_values, not padded;
+    scales [2, slots] of keys and values; in registers codes, wide, halves: the elements of one copy.
     """
 
     target: Target
@@ -94,7 +96,7 @@ class MmaTiles(Tiles):
             self._make_packed(p.k_pages.dtype)
 
     def make_values(self) -> None:
-        """Set ``value_tiles``, and ``values`` where these are not read from ``keys``."""
+        """Set ``value_tiles``, and ``values`` unless these are read from ``keys``."""
         self.value_tiles = self.p.value // 8
         self.values = self.buffer("values", "shared", self.block, self.p.value + VECTOR, dtype=self.p.q.dtype)
 
@@ -130,11 +132,11 @@ class MmaTiles(Tiles):
         return thread % 4 * 2 + as_expr(x) % 2
 
     def matrix_row(self, thread: PrimExpr) -> PrimExpr:
-        """The row of a 16 x 16 tile whose address the lane gives to ldmatrix.x4."""
+        """The row of a 16 x 16 tile whose address the lane passes to ldmatrix.x4."""
         return thread % 16
 
     def matrix_column(self, thread: PrimExpr) -> PrimExpr:
-        """The column of a 16 x 16 tile whose address the lane gives to ldmatrix.x4."""
+        """The column of a 16 x 16 tile whose address the lane passes to ldmatrix.x4."""
         return thread % WARP // 16 * 8
 
     # -- scores, in units of ln 2
@@ -144,7 +146,7 @@ class MmaTiles(Tiles):
 
     @property
     def is_plain(self) -> bool:
-        """Whether scores are scaled products where they are visible."""
+        """Whether visible scores are just scaled products, without soft cap, slopes or biases."""
         return not (self.p.soft_cap or self.p.has_slopes or self.p.has_biases)
 
     def any_score(self, product: PrimExpr, row: PrimExpr, run: PrimExpr, head: PrimExpr, j: PrimExpr) -> PrimExpr:

@@ -1,4 +1,4 @@
-"""Kernel nests around the bodies that macros give."""
+"""Loop nests over blocks and threads around the bodies of kernels."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def nest(
     """A kernel with explicit barriers.
 
     blocks, threads: variables and sizes of the grid and of a block, along x, y, z. scratch: buffers of a block (scope
-    shared) or of a thread (scope local). min_blocks: how many blocks a multiprocessor shall hold at least, which limits
-    the registers of a thread.
+    shared) or of a thread (scope local). min_blocks: minimum blocks per multiprocessor, which limits the registers of a
+    thread.
     """
     axes = [("blockIdx", *axis) for axis in zip(AXES, blocks, strict=False)]
     axes += [("threadIdx", *axis) for axis in zip(AXES, threads, strict=False)]

@@ -1,4 +1,4 @@
-"""The choice of experts on a GPU: a warp for each token, whose lanes hold the scores of the experts."""
+"""Expert routing on a GPU: a warp for each token, whose lanes hold the scores of the experts."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def route(
 class _Route:
     """Operands, sizes and registers of a lane for the macros.
 
-    scores, left [experts of a lane]: scores, and those by which experts are chosen, without chosen ones; best, place:
-    of the experts that are left. weight, total: of the chosen expert, and the sum of those so far. own_weight,
-    own_expert: the choice that a lane stores.
+    scores [experts of a lane]: scores. left [experts of a lane]: the scores to choose by, NaN for chosen experts. best,
+    place: best of these and its expert. weight: score of the chosen expert. total: sum of the chosen scores.
+    own_weight, own_expert: the choice that the lane stores.
     """
 
     logits: Buffer
@@ -81,7 +81,7 @@ class _Route:
         return self.scratch[-1]
 
     def expert(self, lane: PrimExpr, i: PrimExpr) -> PrimExpr:
-        """The number of a lane's i-th expert."""
+        """The index of a lane's i-th expert."""
         return cast("int32", i * WARP + lane)
 
     def logit(self, token: PrimExpr, lane: PrimExpr, i: PrimExpr) -> PrimExpr:
@@ -94,7 +94,7 @@ class _Route:
         return i * WARP + lane < self.count
 
     def chosen_by(self, lane: PrimExpr, i: PrimExpr) -> PrimExpr:
-        """What an expert is chosen by; NaN, which is not chosen, beyond the experts."""
+        """The corrected score by which an expert is chosen; NaN, which is never chosen, beyond the experts."""
         value: PrimExpr = self.scores[i]
         if self.correction is not None:
             value = value + te.f32(self.correction[minimum(i * WARP + lane, self.count - 1)])
@@ -109,7 +109,7 @@ class _Route:
 
     @property
     def nothing(self) -> PrimExpr:
-        """What takes the place of a chosen expert's score: no comparison with it holds."""
+        """NaN, which replaces the score of a chosen expert: comparisons with it are false."""
         return const(math.nan, "float32")
 
     @property

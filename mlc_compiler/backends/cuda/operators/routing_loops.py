@@ -1,4 +1,4 @@
-"""TVMScript macros of the choice of experts; ``k`` is ``routing._Route``."""
+"""TVMScript macros of expert routing; ``k`` is ``routing._Route``."""
 
 # The bodies are TVMScript, which is parsed from source: a type checker cannot check them.
 # mypy: ignore-errors
@@ -52,7 +52,7 @@ def softmax(k):
 
 @T.macro
 def choose_next(k, lane):
-    """The first of the best experts that are left: its number and its score in all lanes."""
+    """Choose the best remaining expert, the first of equal ones; all lanes get its index and score."""
     k.best[0] = k.lowest
     for i in T.unroll(k.held):
         k.best[0] = T.Select(k.left[i] > k.best[0], k.left[i], k.best[0])

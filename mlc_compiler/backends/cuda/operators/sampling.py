@@ -42,8 +42,8 @@ def draw_top_p(probs: te.Tensor, top_p: te.Tensor, uniform: te.Tensor, *, target
 class _Draw:
     """Operands, sizes and buffers for the macros. A segment is the part of a row that belongs to one warp.
 
-    Shared: parts [sums, warps]. Of a thread: values [1, elements of a load]; sums [thresholds]; low, high [1], between
-    which the threshold is; running [2], sums before a token and before a segment; chosen, last [1], tokens.
+    Shared: parts [sums, warps]. Per thread: values [1, elements of a load]; sums [thresholds]; low, high [1]: bounds of
+    the threshold; running [2]: sums before a token and before a segment; chosen, last [1]: tokens.
     """
 
     probs: Buffer

@@ -73,7 +73,7 @@ def sum_kept(k, row, warp, lane):
 
 @T.macro
 def narrow(k, row):
-    """Two steps of bisection: by the middle threshold, then by the one of the half that is left."""
+    """Two steps of bisection: by the middle threshold, then by the threshold of the remaining half."""
     first = k.threshold(0)
     middle = k.threshold(1)
     last = k.threshold(2)
@@ -116,7 +116,7 @@ def choose(k, row, warp, lane):
 
 @T.macro
 def choose_in_segment(k, row, segment, target, lane):
-    """As ``choose``, in one segment, by one warp; ``running[1]``: the sum of the segments before it."""
+    """Like ``choose``, in one segment, by one warp; ``running[1]``: the sum of the segments before it."""
     k.chosen[0] = T.int32(0)
     for i in range(k.loads):
         load_part(k, row, segment, lane, i)
@@ -141,7 +141,7 @@ def choose_in_segment(k, row, segment, target, lane):
 
 @T.macro
 def prefix_sums(sums, other, lane, step):
-    """``sums[0]`` of each lane becomes the sum of those up to its own, once the sums of ``step`` lanes are added."""
+    """Inclusive prefix sums of ``sums[0]`` over the lanes; the previous steps have added ``step`` lanes."""
     if step < WARP:
         instruction("shfl.up.f32", other[0], sums[0], T.int32(step))
         sums[0] = sums[0] + T.Select(lane >= step, other[0], T.float32(0))

@@ -27,7 +27,7 @@ def attend_runs(k, tile, g, thread, attend_keys):
 
 @T.macro
 def stage_rows(k, tile, thread):
-    """Find the sequences and runs of the tile's rows; the first run is the next one."""
+    """Find the sequences and runs of the tile's rows; set ``next`` to the first run."""
     p = k.p
     if thread < k.rows:
         token = k.token(tile * k.rows + thread)
@@ -48,7 +48,7 @@ def stage_rows(k, tile, thread):
 
 @T.macro
 def find_ranges(k, run, lane):
-    """Set, by one warp, the ranges of positions that rows of a run see, and the next run."""
+    """Compute, in one warp, the ranges of positions that rows of a run see, and the next run."""
     k.found[0] = T.int32(k.rows)
     k.found[1] = T.int32(FARTHEST)
     k.found[2] = T.int32(0)

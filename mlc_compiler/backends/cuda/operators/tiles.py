@@ -23,11 +23,11 @@ from ..machine import WARP
 class Tiles:
     """Sizes, buffers and expressions for the macros of ``tile_loops.py``.
 
-    rows: of a tile. block: keys of a block. warps: of a thread block. Shared: sequences, positions, ends, runs [rows]:
+    rows: per tile. block: keys per block. warps: per thread block. Shared: sequences, positions, ends, runs [rows]:
     for each row its sequence, position, end of its positions, and the first row of its run; ``rows`` for rows beyond
     the last token. next [1]: the next run; low, high [1]: the range of positions that the current run sees;
-    visible_from, visible_to [1]: the range of keys that no row of the tile masks. Of a thread: found, reduced [5]: next
-    to visible_to, of some rows and of all.
+    visible_from, visible_to [1]: the range of keys that no row of the tile masks. Per thread: found, reduced [5]: these
+    five values for some rows, and for all rows.
     """
 
     p: PagedAttention
@@ -61,7 +61,7 @@ class Tiles:
         sizes = (dt.nbytes(b.dtype) * prod(map(known_size, b.shape)) for b in self.scratch if b.scope == "shared")
         return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)
 
-    # -- rows; ``row``: in the grid, clamped to existing ones
+    # -- rows; ``row``: row of the grid, clamped to existing rows
 
     def token(self, row: PrimExpr) -> PrimExpr:
         return minimum(row, self.all_rows - 1) // self.p.group
@@ -100,7 +100,7 @@ class Tiles:
         return minimum(self.ends[row], self.positions[row] + self.p.window)
 
     def readable(self, j: PrimExpr) -> PrimExpr:
-        """``j`` (int32), or, where the run does not see it, a position of the same block that has been written."""
+        """``j`` (int32), or, if the run does not see it, a position of the same block that has been written."""
         p, last = self.p, self.high[0] - 1
         if not p.window:
             return minimum(j, last)

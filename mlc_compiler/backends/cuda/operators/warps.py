@@ -16,24 +16,24 @@ from ..instructions.widening import BYTES, WIDENING
 
 
 def instruction(name: str, *operands: PrimExpr) -> Call:
-    """The call of an instruction (``cuda.`` + name); a load stands for the address of its element."""
+    """Call an instruction (``cuda.`` + name); loads are passed as the addresses of their elements."""
     args = (Call("address_of", (o,), "handle") if isinstance(o, BufferLoad) else o for o in operands)
     return Call(f"intrinsic.cuda.{name}", tuple(args), "handle")
 
 
 def vector_load(count: int, dtype: str) -> str:
-    """The instruction that loads ``count`` elements at once; empty when there is none."""
+    """The name of the instruction that loads ``count`` elements at once; empty when there is none."""
     nbytes = count * dt.nbytes(dtype)
     return f"load.{nbytes}.{SHORT[dtype]}" if nbytes in LOAD_BYTES and dtype in SHORT else ""
 
 
 def element_after(load: BufferLoad, i: PrimExpr) -> BufferLoad:
-    """The load of the element ``i`` places further along the last axis."""
+    """The load of the element ``i`` elements further along the last axis."""
     return BufferLoad(load.buffer, (*load.indices[:-1], load.indices[-1] + i))
 
 
 def widening(dtype: str, count: int, target: Target) -> str:
-    """The instruction that converts elements of a dtype to float32, for rows of ``count``; empty when there is none."""
+    """The name of the instruction that converts ``count`` elements of a dtype to float32; empty when there is none."""
     row = next((row for row in WIDENING if row.operands[1].dtype == dtype), None)
     usable = row is not None and count % BYTES == 0 and target.has(row.requires)
     return row.name.removeprefix("cuda.") if usable else ""
@@ -46,7 +46,7 @@ def add(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 @T.macro
 def load_vector(row, i, source, count):
-    """Load into ``row[i, 0:count]`` the elements from ``source`` on, which lie at a multiple of their size."""
+    """``row[i, 0:count]`` = the ``count`` elements from ``source`` on, aligned to their total size."""
     name = vector_load(count, source.dtype)
     if name:
         instruction(name, row[i, 0], source)
@@ -76,9 +76,9 @@ def exchange(values, count, other, combine, mask):
 
 @T.macro
 def reduce_lanes(values, count, other, combine, low, high):
-    """Combine ``count`` float32 values of the lanes that differ in the bits from ``low`` to ``high`` of their index.
+    """Combine ``count`` float32 values of lanes whose indices differ in some bits only.
 
-    low, high: powers of two; the bits are those from ``low`` up to below ``high``.
+    low, high: powers of two; the bits are those from ``low`` up to, but not including, ``high``.
     """
     if low < high:
         exchange(values, count, other, combine, high // 2)
@@ -87,7 +87,7 @@ def reduce_lanes(values, count, other, combine, low, high):
 
 @T.macro
 def scatter_sums(sums, rows, width, sent, other, lane, mask):
-    """Add rows of ``width`` sums over lanes, and leave each lane one sum of each row, in ``sums[row, 0]``.
+    """Add rows of ``width`` sums over lanes (reduce-scatter); each lane gets one sum of each row, in ``sums[row, 0]``.
 
     Each step exchanges half of the sums with the lane that differs in the bit ``mask``; the lane with the bit keeps the
     upper half. The bits from the highest one down are those of the index of the sum that a lane gets.

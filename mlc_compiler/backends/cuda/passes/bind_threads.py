@@ -1,4 +1,4 @@
-"""Statements outside of GPU threads become kernels."""
+"""Turn statements outside of GPU threads into kernels."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ THREADS = 8 * WARP  # of a block; small enough for any number of registers per t
 
 @dataclass(frozen=True)
 class BindThreads(FunctionPass):
-    """Bind parallel loops to blocks and threads; anything else outside of GPU threads runs on one thread.
+    """Bind parallel loops to blocks and threads; other statements outside of GPU threads run on one thread.
 
-    Needs: lowered tensor functions. Loops and conditions around kernels are left, to run on the host.
+    Needs: lowered tensor functions. Loops and conditions around kernels stay, and run on the host.
     """
 
     name = "bind-threads"
@@ -82,7 +82,7 @@ def _around(stmt: Stmt) -> Stmt:
 
 
 def _parallel_kernel(loop: For) -> Stmt:
-    """One thread for each iteration."""
+    """A kernel with one thread for each iteration."""
     dtype = loop.var.dtype
     block, thread = Var("block", dtype), Var("thread", dtype)
     index = block * THREADS + thread

@@ -1,4 +1,4 @@
-"""Fission of a statement that several threads execute at barriers, into loops over the threads."""
+"""Loop fission: split a statement that several threads execute, at its barriers, into loops over the threads."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from ....tir.nodes import (
 from ....tir.varying import Varying
 
 Parts = dict[int, tuple[Buffer, int]]
-"""Identity of a buffer with a part for each thread -> the buffer, and how many leading axes number the threads."""
+"""Identity of a buffer with a part for each thread -> the buffer, and its number of leading axes for threads."""
 
 
 @dataclass
 class Fission:
     """Distributes loops over threads to the parts of a statement between its cuts.
 
-    threads: the variables that number the threads, with their extents. is_cut: whether a statement without statements
-    inside is a barrier, or executed by the threads together. region: the loops over the threads around a statement
-    without cuts. cut: the statement in the place of a cut. varying: what depends on the threads. who: the threads, for
-    errors. wide: the buffers that have a part for each thread.
+    threads: the thread index variables, with their extents. is_cut: whether a leaf statement is a barrier, or executed
+    by the threads together. region: wraps a statement without cuts in loops over the threads. cut: replaces a cut.
+    varying: variables and buffers that depend on the thread. who: name of the threads, for errors. wide: the buffers
+    that have a part for each thread.
     """
 
     threads: dict[Var, PrimExpr]
@@ -51,7 +51,7 @@ class Fission:
     wide: Parts = field(default_factory=dict)
 
     def __call__(self, s: Stmt) -> Stmt:
-        """The statement, executed by all threads. Raises MLCError for a cut that not all of them reach alike."""
+        """The statement, executed by all threads. Raises MLCError for a cut in divergent control flow."""
         if not self._has_cut(s):
             return self.region(s)
         if isinstance(s, SeqStmt):
@@ -84,7 +84,7 @@ class Fission:
         return SeqStmt(tuple(parts))
 
     def _uniform(self, s: Stmt, value: PrimExpr, what: str) -> PrimExpr:
-        """A condition or extent that is the same for all threads, of the first one."""
+        """A condition or extent that is the same for all threads, with the indices of the first thread."""
         if self.varying.depends(FirstParts(self.wide)(value)):
             raise self._divergent(s, what)
         return substitute(value, {var: const(0, var.dtype) for var in self.threads})
@@ -97,7 +97,7 @@ class Fission:
         )
 
     def _widened(self, buffer: Buffer, body: Stmt) -> tuple[Buffer, Stmt]:
-        """A buffer with a part for each thread, and the statement with each thread's part in the buffer's place."""
+        """Give a buffer a part for each thread; returns it, and the statement in which threads access their parts."""
         wider = replace(buffer, shape=(*self.threads.values(), *buffer.shape))
         self._inherit(buffer, wider)
         return wider, LeadingAxes({id(buffer): (wider, tuple(self.threads))})(body)
@@ -108,7 +108,7 @@ class Fission:
             self.varying.found.add(id(new))
 
     def _let(self, s: LetStmt) -> Stmt:
-        """A value of each thread is inserted where it is used, or kept in a buffer if memory may change it."""
+        """Substitute a value that varies between threads, or store it in a buffer if it loads from memory."""
         if not self.varying.depends(FirstParts(self.wide)(s.value)):
             return replace(s, value=self._uniform(s, s.value, ""), body=self(s.body))
         if not any(isinstance(n, BufferLoad) for n in walk(s.value)):
@@ -121,7 +121,7 @@ class Fission:
 
 
 class FirstParts(Rewriter):
-    """Replaces the leading indices of buffers with a part for each thread by 0: whose part it is does not count."""
+    """Replaces the thread indices of buffers with a part for each thread by 0."""
 
     def __init__(self, wide: Parts):
         self.wide = wide

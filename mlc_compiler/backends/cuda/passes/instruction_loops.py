@@ -1,4 +1,4 @@
-"""Hardware instructions as loops over their operands' elements, by the semantics of their rows."""
+"""Expansion of hardware instructions to loops over their operands' elements, by the semantics of their rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PREFIX = "intrinsic."
 
 
 def row_of(stmt: object) -> TensorIntrin | None:
-    """The row of a statement that is an instruction; None for any other statement."""
+    """The table row of an instruction; None for any other statement."""
     call = stmt.value if isinstance(stmt, Evaluate) else None
     if not isinstance(call, Call) or not call.op.startswith(PREFIX):
         return None
@@ -39,11 +39,11 @@ def row_of(stmt: object) -> TensorIntrin | None:
 
 
 def instruction_loops(stmt: Evaluate, lane: Var | None, first_lane: PrimExpr, analyzer: Analyzer) -> Stmt:
-    """The loops that compute what an instruction does; nothing for one that changes no values.
+    """The loops that compute an instruction; an empty statement for one without semantics, such as a barrier.
 
-    lane: the variable that numbers the threads which execute an instruction of several lanes together; these are
-    ``first_lane`` and those after it. Results are computed as a whole before they are written, as operands may overlap.
-    Raises MLCError for an operand or a scalar that differs between lanes but is not one of each lane.
+    lane: the index variable of the threads that execute an instruction of several lanes together, from ``first_lane``
+    on. Results are computed as a whole before they are written, as operands may overlap.
+    Raises MLCError for a scalar, or an operand that is not ``per_lane``, that differs between lanes.
     """
     row, call = row_of(stmt), stmt.value
     assert row is not None and isinstance(call, Call)
@@ -67,7 +67,7 @@ def _temporary(result: Buffer) -> Buffer:
 def _compute(
     view: _View, function: PrimFunc, inputs: Sequence[_Place], scalars: Sequence[PrimExpr], temporary: Buffer
 ) -> Stmt:
-    """Store what a function of a row computes to ``temporary``."""
+    """Store the result of one of a row's semantic functions to ``temporary``."""
     variables = [p for p in function.params if isinstance(p, Var)]
     values = {var: view.same(value, var.name) for var, value in zip(variables, scalars, strict=True)}
     places = {id(p): place for p, place in zip(function.buffers, inputs, strict=False)}
@@ -77,7 +77,7 @@ def _compute(
 
 @dataclass(frozen=True)
 class _Place:
-    """Where an operand is: the load at its address, as a function of the lane if each lane has its own."""
+    """An operand and the load at its address, which depends on the lane if the operand is ``per_lane``."""
 
     operand: Operand
     load: BufferLoad
@@ -95,7 +95,7 @@ def _write(view: _View, row: TensorIntrin, result: _Place, temporary: Buffer) ->
 
 @dataclass
 class _View:
-    """Elements of operands as elements of the buffers that the addresses point into."""
+    """Maps elements of operands to elements of the buffers that their addresses point into."""
 
     row: TensorIntrin
     lane: Var | None
@@ -111,7 +111,7 @@ class _View:
         return _Place(operand, BufferLoad(load.buffer, tuple(self.same(i, operand.name) for i in load.indices)))
 
     def same(self, value: PrimExpr, name: str) -> PrimExpr:
-        """A value that is the same for all lanes."""
+        """Return a value that is the same for all lanes. Raises MLCError for any other."""
         if self.lane is None:
             return value
         value = self.analyzer.simplify(value)
@@ -132,7 +132,7 @@ class _View:
         return self._shifted(load, self.analyzer.simplify(offset))
 
     def _shifted(self, load: BufferLoad, offset: PrimExpr) -> BufferLoad:
-        """The element ``offset`` elements after another one in memory."""
+        """The element ``offset`` elements after ``load`` in memory."""
         simplify, sizes = self.analyzer.simplify, load.buffer.shape
         last = simplify(load.indices[-1] + offset)
         if self.analyzer.prove(last < sizes[-1]):

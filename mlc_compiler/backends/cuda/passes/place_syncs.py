@@ -1,4 +1,4 @@
-"""Insert the block barriers that shared buffers need."""
+"""Insert the thread block barriers that shared buffers need."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PlaceSyncs(FunctionPass):
 
 
 def place_syncs(func: PrimFunc, name: str) -> PrimFunc:
-    """One function; see :class:`PlaceSyncs`."""
+    """Insert barriers in one function; see :class:`PlaceSyncs`."""
     if func.attrs.get(EXPLICIT):
         return func
 
@@ -117,7 +117,7 @@ class _Planner:
         return _Span(SeqStmt(tuple(stmts)), head, pending, synced)
 
     def _leaf(self, s: Stmt, accessing: Stmt | PrimExpr, pending: Accesses) -> _Span:
-        """A statement without barriers inside; ``accessing``: the part of it whose accesses count."""
+        """Scan a statement without inner barriers; ``accessing``: its part with accesses to consider."""
         own = self.shared.of(accessing)
         if self._before(own, pending):
             return _Span(seq(storage_sync(), s), [], own, True)
@@ -157,7 +157,7 @@ class _Planner:
         return _Span(stmt, head, [*then.tail, *otherwise.tail], then.synced and otherwise.synced)
 
     def _loop(self, s: For | While) -> _Span:
-        """Scans the body again, after itself, if it conflicts with its previous iteration."""
+        """Scan a loop; scan its body again, after itself, if it conflicts with its previous iteration."""
         first = self.shared.of(s.extent if isinstance(s, For) else s.condition)
         body = self.scan(s.body, first)
         var = s.var if isinstance(s, For) and not is_bound(s) else None
@@ -172,7 +172,7 @@ class _Planner:
     # -- barriers
 
     def _before(self, own: Accesses, pending: Accesses) -> bool:
-        """Whether a barrier is required before accesses. Raises MLCError where there cannot be one."""
+        """Whether a barrier is required before accesses. Raises MLCError in divergent control flow."""
         conflict = self.shared.conflict(pending, own)
         if conflict is None:
             return False

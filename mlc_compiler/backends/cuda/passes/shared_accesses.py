@@ -22,8 +22,8 @@ MAX_STAGES = 16  # of a pipeline through shared memory
 class SharedAccess:
     """A box of a shared buffer that a thread reads or writes.
 
-    loops: the variables of loops that have ended, in any iteration of which it may have happened. earlier: the variable
-    of a loop in an earlier iteration of which it happened. collective: it is by several threads together.
+    loops: variables of finished loops; the access may be from any of their iterations. earlier: variable of a loop; the
+    access is from an earlier iteration of it. collective: whether several threads execute it together.
     """
 
     buffer: Buffer
@@ -64,14 +64,14 @@ class SharedAccesses:
         return self.analyzer.prove(loop.extent >= 1)
 
     def let(self, stmt: LetStmt) -> None:
-        """Replace a variable by its value in accesses that are collected from here on; one of memory may vary."""
+        """Substitute a variable in accesses that are collected from here on, unless its value is loaded from memory."""
         if any(isinstance(n, BufferLoad) for n in walk(stmt.value)):
             self.loaded.append(stmt.var)
         else:
             self.mapping[stmt.var] = substitute(stmt.value, self.mapping)
 
     def of(self, node: Stmt | PrimExpr) -> Accesses:
-        """The accesses of a statement without loops and conditions, or of an expression, each once."""
+        """The distinct accesses of a statement without loops and conditions, or of an expression."""
         stmt = LetStmt(Var("value", node.dtype), node, SeqStmt(())) if isinstance(node, PrimExpr) else node
         collective = _is_collective(stmt)
         found = [
@@ -82,11 +82,11 @@ class SharedAccesses:
         return _distinct(found)
 
     def over(self, var: Var | None, found: Accesses) -> Accesses:
-        """Accesses inside a loop, seen after its end."""
+        """Accesses inside a loop, as seen after its end."""
         return _distinct(a if var is None else replace(a, loops=(*a.loops, var)) for a in found)
 
     def previous(self, found: Accesses, var: Var | None, adjacent: bool) -> Accesses:
-        """Accesses inside a loop, seen from a later iteration; from the next one if ``adjacent``."""
+        """Accesses inside a loop, as seen from a later iteration; from the next one if ``adjacent``."""
         if var is None:
             return list(found)
         if not adjacent:
@@ -103,7 +103,7 @@ class SharedAccesses:
         return None
 
     def _meet(self, a: SharedAccess, b: SharedAccess) -> bool:
-        """Whether different threads may access one element."""
+        """Whether different threads may access the same element."""
         varying = [*self.threads.values(), *self.loaded, *a.loops, *b.loops]
         if a.earlier is not None:
             varying.append(a.earlier)
@@ -113,7 +113,7 @@ class SharedAccesses:
         )
 
     def _stages(self, a: SharedAccess, b: SharedAccess, varying: list[Var]) -> list[dict[Var, PrimExpr]]:
-        """The cases of a loop variable ``k`` that both have in common and that selects a buffer by ``k % stages``."""
+        """Case distinction for a common loop variable ``k`` that selects a stage by ``k % stages``: one per stage."""
         common = {id(v) for v in varying}
         for node in walk((a.box, b.box)):
             if isinstance(node, BinaryOp) and node.op == "%" and isinstance(node.b, IntImm):
@@ -133,7 +133,7 @@ class SharedAccesses:
 
 
 def _distinct(found: Iterable[SharedAccess]) -> Accesses:
-    """One access of each group of equal ones."""
+    """Remove duplicate accesses."""
     result: dict[object, SharedAccess] = {}
     for a in found:
         box = tuple((key(r.min), key(r.extent)) for r in a.box)

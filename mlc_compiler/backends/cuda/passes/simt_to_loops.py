@@ -1,4 +1,4 @@
-"""Turn kernels into ordinary loops, so that a CPU runs what is scheduled for a GPU."""
+"""Turn kernels into ordinary loops, so that functions scheduled for a GPU run on a CPU."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from .fission import FirstParts, Fission, Parts
 from .instruction_loops import instruction_loops, row_of
 
 BLOCK_BARRIERS = ("cuda.barrier.sync", "cuda.mbarrier.wait")
-"""Instructions after which a thread sees what other threads did before: here, all threads reach them together."""
+"""Instructions after which a thread sees earlier writes of other threads; treated as barriers of the whole block."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,13 @@ class SimtToLoops(FunctionPass):
 
     Blocks become a parallel loop. Loops over threads are distributed over the parts of a kernel between its barriers,
     and between instructions of several lanes, which become loops over their elements; a loop or condition around a
-    barrier stays outside. Registers of a thread that live across a barrier become buffers with an axis of threads,
-    fragments of a warp buffers with an axis of warps; a block has one buffer for each shared one. Asynchronous copies
-    are immediate.
+    barrier stays outside. Registers of a thread that live across a barrier get an axis of threads, fragments of a warp
+    an axis of warps; shared buffers are allocated once per block. Asynchronous copies complete immediately.
 
     descending: run blocks and threads from the last to the first. A kernel whose results differ between both orders has
     a race, or adds floats in the order of the threads; equal results prove nothing.
-    Needs: lowered tensor functions without virtual threads, barriers placed. Raises MLCError for a barrier that
-    not all threads reach alike.
+    Needs: lowered tensor functions without virtual threads, barriers placed. Raises MLCError for a barrier in divergent
+    control flow.
     """
 
     descending: bool = False
@@ -66,7 +65,7 @@ class SimtToLoops(FunctionPass):
     name = "simt-to-loops"
 
     def function(self, func: PrimFunc, name: str) -> PrimFunc:
-        """One function; ``name`` is for errors."""
+        """Rewrite one function; ``name`` is for errors."""
         try:
             return replace(func, body=rewrite_kernels(func, lambda nest: _Kernel(nest, self.descending).loops()))
         except MLCError as error:
@@ -75,7 +74,7 @@ class SimtToLoops(FunctionPass):
 
 
 class _Kernel:
-    """One kernel nest. ``threads``: a variable for each axis of threads."""
+    """Rewrites one kernel nest. threads: variable of each thread axis -> extent."""
 
     def __init__(self, nest: For, descending: bool):
         self.nest, self.descending = nest, descending
@@ -126,7 +125,7 @@ class _Kernel:
         return prod(self.extents.values())
 
     def _thread_number(self) -> PrimExpr:
-        """The number of a thread in its block; x is the innermost axis."""
+        """The linear index of a thread in its block; x is the innermost axis."""
         number: PrimExpr = const(0, "int64")
         for var, extent in self.threads.items():
             number = number * extent + var
@@ -135,14 +134,14 @@ class _Kernel:
     # -- loops over threads
 
     def _loop(self, loop: For) -> For:
-        """A loop in the order of the pass."""
+        """The loop, reversed if ``descending``."""
         if not self.descending:
             return loop
         var = Var(loop.var.name, loop.var.dtype)
         return replace(loop, var=var, body=substitute(loop.body, {loop.var: loop.extent - 1 - var}))
 
     def _region(self, s: Stmt) -> Stmt:
-        """A statement without block barriers, executed by all threads of a block."""
+        """Wrap a statement without block barriers in loops over the threads of a block."""
         lanes = max((row.lanes for n in walk(s) if (row := row_of(n)) is not None), default=1)
         if lanes > 1 or any(sync_scope(n) == "warp" for n in walk(s)):
             return self._warps(s, max(lanes, WARP))
@@ -153,7 +152,7 @@ class _Kernel:
         return s
 
     def _warps(self, s: Stmt, lanes: int) -> Stmt:
-        """Loops over groups of ``lanes`` threads, and inside over the parts between instructions of several lanes."""
+        """Wrap a statement in a loop over groups of ``lanes`` threads; fission at instructions of several lanes."""
         count = self._count()
         if count % lanes:
             raise MLCError(f"a block of {count} threads executes an instruction of {lanes} lanes together")
@@ -185,7 +184,7 @@ class _Kernel:
         return self._loop(For(copy, const(lanes, lane.dtype), substitute(s, {lane: copy})))
 
     def _together(self, s: Stmt, lane: Var, lanes: int) -> Stmt:
-        """An instruction of several lanes; a smaller number than ``lanes`` executes it as often as it fits."""
+        """Expand an instruction of several lanes; if these are fewer than ``lanes``, once for each group of them."""
         row = row_of(s)
         if row is None:
             return SeqStmt(())
@@ -202,10 +201,10 @@ class _Kernel:
 
 
 class _Uniform(Rewriter):
-    """The statement that every thread executes: loops over threads become conditions where not all of them run.
+    """Removes loops over threads; those that not all threads of a block run become conditions.
 
-    ``hoisted``: the removed allocations of buffers that a block or a warp has one of. ``private``: identities of the
-    other buffers.
+    hoisted: the removed allocations of buffers that exist once per block or warp. private: identities of all other
+    buffers.
     """
 
     def __init__(self, axes: dict[str, Var], extents: dict[str, int]):
@@ -237,7 +236,7 @@ class _Uniform(Rewriter):
 
 
 class _AloneInstructions(Rewriter):
-    """Replaces instructions that a thread executes alone by their loops."""
+    """Expands instructions that a thread executes alone to loops."""
 
     def __init__(self, analyzer: Analyzer):
         self.analyzer = analyzer
@@ -259,7 +258,7 @@ def _is_collective(s: Stmt) -> bool:
 
 
 def _adds_globally(s: Evaluate) -> bool:
-    """Whether an instruction changes an element of global memory by its old value, as several blocks may."""
+    """Whether an instruction atomically updates an element of global memory, as several blocks may do."""
     row = row_of(s)
     if row is None or not (row.accumulates or row.update):
         return False

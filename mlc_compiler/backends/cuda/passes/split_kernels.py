@@ -116,7 +116,7 @@ def _defines(node: object) -> TypeGuard[For | LetStmt | Let]:
 
 
 def launch_of(name: str, kernel: PrimFunc) -> Launch:
-    """The launch of a kernel that ``SplitKernels`` made."""
+    """The launch parameters of a kernel that ``SplitKernels`` made."""
     return Launch(name, _block(kernel.body, name), shared_bytes(kernel), bool(kernel.attrs.get(PDL)))
 
 

@@ -1,4 +1,4 @@
-"""The matrices that a kernel copies in boxes, and that its launch therefore describes by tensor maps."""
+"""The matrices that a kernel copies in boxes, for which its launch passes tensor maps."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..launches import TensorMapArgument
 def tensor_arguments(nest: Stmt, name: str) -> dict[int, TensorMapArgument]:
     """The tensor maps of a kernel, by the identity of the buffer that each describes.
 
-    Raises CodegenError for a matrix that is not a whole buffer, where the copies of one differ in sizes or boxes, and
-    where the kernel also accesses its elements: it gets a matrix as a map or as an address. ``name`` is for errors.
+    Raises CodegenError if a matrix is not a whole buffer, if copies of it differ in sizes or boxes, or if the kernel
+    also accesses its elements: a parameter is either a map or an address. ``name`` is for errors.
     """
     found: dict[int, TensorMapArgument] = {}
     copies = [n for n in walk(nest) if isinstance(n, Call) and n.op.startswith(f"intrinsic.{TENSOR_COPY}.")]

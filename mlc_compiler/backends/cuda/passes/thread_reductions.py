@@ -1,4 +1,4 @@
-"""Reductions whose iterations are threads: partial results in registers, combined by shuffles and shared memory."""
+"""Reductions over threads: partial results in registers, combined by shuffles and shared memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ThreadReductions(FunctionPass):
 
 
 def thread_reductions(func: PrimFunc, name: str) -> PrimFunc:
-    """One function; see :class:`ThreadReductions`."""
+    """Rewrite one function; see :class:`ThreadReductions`."""
 
     def rewrite(nest: For) -> Stmt:
         if not any(REDUCES in loop.annotations for loop in thread_loops(nest)):
@@ -64,7 +64,7 @@ def thread_reductions(func: PrimFunc, name: str) -> PrimFunc:
 
 
 def _inside_blocks(stmt: Stmt, rewrite: Callable[[Stmt], Stmt]) -> Stmt:
-    """Rewrite what is inside of the loops over blocks."""
+    """Rewrite the statement inside of the loops over blocks."""
     if is_bound(stmt, BLOCK_AXES):
         return replace(stmt, body=_inside_blocks(stmt.body, rewrite))
     return rewrite(stmt)
@@ -123,7 +123,7 @@ class _Kernel(Rewriter):
     # -- reductions
 
     def _reduced(self, loop: For, thread: Var) -> Stmt:
-        """The loop's iterations of one thread, then the exchange of what they add to."""
+        """The iterations of one thread, then the exchange of the partial results."""
         sums = _accumulators(loop.body, thread)
         result = _Swap({id(a.buffer): a.part for a in sums})(self(loop.body))
         result = seq(*(a.start() for a in sums), result)
@@ -156,7 +156,7 @@ class _Kernel(Rewriter):
 
 @dataclass(frozen=True)
 class _Accumulator:
-    """A buffer that the threads reduce into with ``op``, and a thread's own part of the result."""
+    """A buffer that the threads reduce into with ``op``. part: a thread's partial result."""
 
     buffer: Buffer
     part: Buffer
@@ -170,7 +170,7 @@ class _Accumulator:
 
 
 def _accumulators(body: Stmt, thread: Var) -> list[_Accumulator]:
-    """The buffers from outside of a reduction that its iterations update, at elements that all threads share."""
+    """The buffers allocated outside of a reduction that it updates, at indices that do not depend on the thread."""
     private = {id(n.buffer) for n in walk(body) if isinstance(n, Allocate)}
     found: dict[int, _Accumulator] = {}
     for store in (n for n in walk(body) if isinstance(n, BufferStore)):
@@ -217,7 +217,7 @@ def _neutral(op: str, dtype: str) -> PrimExpr:
 
 
 def _shuffles(part: Buffer, op: str, lanes: int) -> Stmt:
-    """Every lane of each group of ``lanes`` gets the result of the group."""
+    """Statements after which every lane of each group of ``lanes`` has the result of the group (butterfly)."""
     return _each(part, lambda e: seq(*(_exchange(part, e, op, distance) for distance in _distances(lanes))))
 
 
@@ -228,7 +228,7 @@ def _distances(lanes: int) -> Iterator[int]:
 
 
 def _exchange(part: Buffer, e: tuple[PrimExpr, ...], op: str, distance: int) -> Stmt:
-    """Combine an element with that of the lane whose number differs by ``distance``."""
+    """Combine an element with that of lane ``lane ^ distance``."""
     carrier, pieces = _pieces(part[e])
     mine, theirs = (Buffer(name, (IntImm(len(pieces)),), carrier, "local") for name in ("mine", "theirs"))
     stmts: list[Stmt] = [BufferStore(mine, piece, (IntImm(i),)) for i, piece in enumerate(pieces)]
@@ -242,7 +242,7 @@ def _exchange(part: Buffer, e: tuple[PrimExpr, ...], op: str, distance: int) -> 
 
 
 def _pieces(value: PrimExpr) -> tuple[str, list[PrimExpr]]:
-    """A value as numbers of 32 bits that a shuffle takes, with their dtype."""
+    """Split a value into 32-bit numbers for shuffles; returns their dtype and the numbers."""
     dtype = value.dtype
     if dtype in SHUFFLED:
         return dtype, [value]
@@ -253,7 +253,7 @@ def _pieces(value: PrimExpr) -> tuple[str, list[PrimExpr]]:
 
 
 def _joined(pieces: Sequence[PrimExpr], dtype: str) -> PrimExpr:
-    """The value of ``_pieces``."""
+    """The inverse of ``_pieces``."""
     if len(pieces) == 1:
         return cast(dtype, pieces[0])
     low, high = (cast("int64", piece) for piece in pieces)

@@ -32,8 +32,8 @@ from ....tir.varying import Varying
 class VirtualThreads(FunctionPass):
     """Replace loops over ``vthread`` by innermost unrolled loops around the statements that depend on their variable.
 
-    Other statements run once for all virtual threads, as does a barrier. Buffers that are allocated inside and hold
-    values of one virtual thread get a leading axis. Needs: lowered tensor functions. Raises MLCError where a statement
+    Other statements, and barriers, run once for all virtual threads. Buffers that are allocated inside and hold
+    values of one virtual thread get a leading axis. Needs: lowered tensor functions. Raises MLCError if a statement
     with a barrier would have to be replicated.
     """
 
@@ -44,7 +44,7 @@ class VirtualThreads(FunctionPass):
 
 
 def virtual_threads(func: PrimFunc) -> PrimFunc:
-    """One function; see :class:`VirtualThreads`."""
+    """Rewrite one function; see :class:`VirtualThreads`."""
     return replace(func, body=_RemoveLoops()(func.body))
 
 
@@ -96,7 +96,7 @@ class _Replicate:
         return Allocate(wider, self.stmt(s.body))
 
     def _let(self, s: LetStmt) -> Stmt:
-        """A value that differs between virtual threads is inserted where it is used, unless memory may change it."""
+        """Substitute a value that differs between virtual threads, unless it loads from memory."""
         if not self.varying.depends(s.value):
             return replace(s, body=self.stmt(s.body))
         if any(isinstance(n, BufferLoad) for n in walk(s.value)):

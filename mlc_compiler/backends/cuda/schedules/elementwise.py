@@ -20,7 +20,7 @@ VECTOR_BYTES = 16  # of the widest access
 class Elementwise(Rule):
     """A thread computes one vector of the last axis of each block that cannot be inlined.
 
-    The pass ``bind-threads`` makes blocks and threads of the parallel loop. Transpositions go through shared memory.
+    The pass ``bind-threads`` binds the parallel loop to blocks and threads. Transpositions go through shared memory.
     """
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
@@ -47,7 +47,7 @@ class Elementwise(Rule):
 
 
 def _transpose_tiles(s: Schedule, name: str) -> bool:
-    """Copy square tiles to shared memory where one warp reads a row and writes a column; False for other blocks.
+    """Transpose square tiles through shared memory, with coalesced reads and writes; False for other blocks.
 
     Rows in shared memory begin in different banks.
     """
@@ -81,7 +81,7 @@ def _whole_tiles(s: Schedule, loop: Var) -> int:
 
 
 def _merged(s: Schedule, nests: list[Var]) -> list[Var]:
-    """One loop for all results of one shape; otherwise the loops as they are."""
+    """Merge the loops if all results have the same shape; otherwise return them unchanged."""
     try:
         return [s.merge(*nests)] if len(nests) > 1 else nests
     except ScheduleError:
@@ -89,7 +89,7 @@ def _merged(s: Schedule, nests: list[Var]) -> list[Var]:
 
 
 def vector_width(block: Block) -> int:
-    """The elements along the last axis that one thread computes as a vector: all accesses are contiguous or uniform."""
+    """The number of elements along the last axis that one thread computes as a vector; 1 if accesses are strided."""
     stores = [n for n in walk(block.body) if isinstance(n, BufferStore)]
     extent = constant_extent(block.iter_vars[-1].extent)
     if extent is None or len(stores) != 1 or not isinstance(block.body, BufferStore) or has_branches(block):
@@ -110,7 +110,7 @@ def has_branches(block: Block) -> bool:
 
 
 def _is_vector(block: Block, width: int) -> bool:
-    """Whether ``width`` consecutive values of the last variable access contiguous elements, or the same one."""
+    """Whether ``width`` consecutive values of the last variable access contiguous elements, or the same element."""
     last = block.iter_vars[-1]
     vector, lane = Var("vector", last.var.dtype), Var("lane", last.var.dtype)
     analyzer = Analyzer({vector: last.extent // width, lane: width})

@@ -1,4 +1,4 @@
-"""Schedule of matrix products."""
+"""Schedules of matmuls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Matmul(Rule):
 
 
 class ExpertMatmul(Rule):
-    """As ``Matmul``, where each row has the matrix of its expert; see ``matmul/experts.py``."""
+    """Like ``Matmul``, but each row uses the weight of its expert; see ``matmul/experts.py``."""
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         gpu = Gpu.of(target)

@@ -1,4 +1,4 @@
-"""Schedule of reductions over leading or over all axes, and of few long rows: in parts, where results are few."""
+"""Schedule of reductions over leading or all axes, and of few long rows: in parts if there are few results."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from .rows import MAX_THREADS, VALUES_OF_A_THREAD, reduce_rows
 LONG = MAX_THREADS * VALUES_OF_A_THREAD
 """Elements of a row that keep all threads of a block busy."""
 MANY = 16
-"""Such rows in one, from which on it is divided into parts: less takes one block no longer than another launch."""
+"""Multiple of ``LONG`` from which on a row is divided into parts: below, one block is as fast as a second launch."""
 SECTOR = 32
-"""Elements of which parts of rows are multiples: parts of aligned rows begin with a sector of memory, of 32 bytes."""
+"""Parts of rows are multiples of this number of elements, so that parts of aligned rows begin at a 32-byte sector."""
 UNROLLED = 8  # loads of a thread that are under way
 
 
 class Reduction(Rule):
-    """Functions with reductions that ``RowReduction`` has no good kernel for, each block for itself.
+    """Functions with reductions for which ``RowReduction`` has no good kernel, block by block.
 
-    Columns: what a reduction reads is adjacent along the last axis that it keeps, as of a sum over the first axis. A
-    thread reduces one column; neighbouring threads read neighbouring elements. Rows: a reduction over all axes, or of
+    Columns: elements are adjacent along an axis that the reduction keeps, as in a sum over the first axis. A
+    thread reduces one column; adjacent threads read adjacent elements. Rows: a reduction over all axes, or of
     fewer rows than the GPU has multiprocessors; the threads of a block reduce a row.
 
-    Where the results leave threads of the GPU idle, the reduced axes are divided into parts. One kernel reduces these,
-    and the next one their results. The order depends on the sizes alone, so that results repeat.
+    If there are too few results to fill the GPU, the reduced axes are divided into parts. One kernel reduces the parts,
+    the next one their results. The order depends on the sizes alone, so results are reproducible.
     """
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
@@ -52,7 +52,7 @@ class Reduction(Rule):
 
 
 def _column_axis(block: Block) -> int | None:
-    """The axis that a reduction keeps and along which all that it reads is adjacent; None where there is none."""
+    """The axis that a reduction keeps and along which all its loads are contiguous; None if there is none."""
     written = {id(w.buffer) for w in block.writes}
     loads = [n for n in walk(block.body) if isinstance(n, BufferLoad) and id(n.buffer) not in written]
     if _sizes(block)[1] == 1:
@@ -65,14 +65,14 @@ def _column_axis(block: Block) -> int | None:
 
 
 def _is_long(block: Block, gpu: Gpu) -> bool:
-    """Whether a reduction keeps no axis, or leaves multiprocessors without a row although rows are long."""
+    """Whether a reduction keeps no axis, or has fewer rows than multiprocessors and these are long."""
     results, length = _sizes(block)
     few = results is not None and results < gpu.multiprocessors
     return few and (length is None or not _keeps(block) or length >= MANY * LONG)
 
 
 def _sizes(block: Block) -> tuple[int | None, int | None]:
-    """The numbers of results and of elements of each, where they are constant."""
+    """The number of results and the number of elements per result; None if not constant."""
     return _size(block, "S"), _size(block, "R")
 
 
@@ -82,7 +82,7 @@ def _size(block: Block, kind: str) -> int | None:
 
 
 def _in_parts(s: Schedule, name: str, gpu: Gpu) -> list[str]:
-    """Divide a reduction into parts where that fills the GPU; returns the blocks of the parts and of their results.
+    """Divide a reduction into parts to fill the GPU; returns the names of the blocks to schedule.
 
     A reduction over all axes is always divided, since its parts are rows.
     """
@@ -109,7 +109,7 @@ def _keeps(block: Block) -> bool:
 
 
 def _schedule(s: Schedule, name: str) -> None:
-    """A GPU block for each row, a thread for each column, one thread for a reduction of parts to a single result."""
+    """Schedule a reduction: a thread block per row, a thread per column, or one thread for a single result."""
     block, loops = s.block(name), s.get_loops(name)
     column = _column_axis(block)
     if column is not None:
@@ -126,7 +126,7 @@ def _schedule(s: Schedule, name: str) -> None:
 
 
 def _spread(s: Schedule, name: str) -> None:
-    """A thread for each vector of a block without reductions."""
+    """Schedule a block without reductions, a thread for each vector."""
     loops = s.get_loops(name)
     if not loops:
         return

@@ -1,4 +1,4 @@
-"""Schedule of reductions over trailing axes: normalizations, softmax, sums and positions of maxima of rows."""
+"""Schedule of reductions over trailing axes: normalizations, softmax, sums and argmax of rows."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ MAX_UNROLLED = 4
 
 
 class RowReduction(Rule):
-    """Blocks that compute a row after another, of which some reduce it: a GPU block for each row, of one or more warps.
+    """Row-wise blocks, some of which reduce the row: a thread block of one or more warps for each row.
 
     Results of reductions are in registers of all threads. Intermediate rows that several blocks read are in shared
-    memory, or are computed again where they are too long.
+    memory, or are recomputed if they are too long.
     """
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
@@ -54,7 +54,7 @@ class RowReduction(Rule):
 
 
 def reduce_rows(s: Schedule, name: str) -> None:
-    """Schedule a reduction alone: a GPU block for each result, or one for all where no axis is kept."""
+    """Schedule a single reduction: a thread block for each result, or one block if no axis is kept."""
     block = s.block(name)
     kept = sum(it.kind == "S" for it in block.iter_vars)
     length = _reduced_extent(block)
@@ -67,7 +67,7 @@ def reduce_rows(s: Schedule, name: str) -> None:
 
 
 def _row_axes(s: Schedule, reduced: list[str], last: str) -> int | None:
-    """The number of leading axes that reductions keep; None unless they reduce all others and are the same for all."""
+    """The number of leading axes that reductions keep; None unless it is the same for all, and positive."""
     spatial = [[it for it in s.block(name).iter_vars if it.kind == "S"] for name in reduced]
     axes = len(spatial[0])
     loops = s.get_loops(last)
@@ -132,7 +132,7 @@ def _inside(s: Schedule, name: str, row: Var) -> list[Var]:
 
 
 def _reduce(s: Schedule, name: str, row: Var, threads: int) -> None:
-    """Divide a reduction among threads; each reads several neighbours at a time."""
+    """Divide a reduction among threads; each reads several adjacent elements at a time."""
     loops, width = _inside(s, name, row), _read_width(s.block(name))
     if not loops:
         return
@@ -146,7 +146,7 @@ def _reduce(s: Schedule, name: str, row: Var, threads: int) -> None:
 
 
 def _read_width(block: Block) -> int:
-    """How many neighbours a thread reads: 16 bytes of the widest operand, if rows are aligned so and unconditional."""
+    """Adjacent elements that a thread reads: 16 bytes of the widest operand; fewer if rows or branches forbid it."""
     if has_branches(block):
         return 1
     sizes = [dt.nbytes(r.buffer.dtype) for r in block.reads if r.buffer.scope != "local"]
