@@ -1,1 +1,1 @@
-"""Code generation: lowered tensor functions and planned graph functions to LLVM IR, and to a shared library."""
+"""Code generation: LLVM IR and shared libraries from lowered tensor functions and planned graph functions."""

@@ -30,7 +30,7 @@ def operate(
     flags: tuple[str, ...] = CONTRACT,
     f16c: bool = True,
 ) -> ll.Value:
-    """``a op d`` of operands of one dtype and lane count. ``flags``: LLVM's fast-math flags."""
+    """Emit ``a op d`` for operands of the same dtype and lane count. flags: LLVM's fast-math flags."""
     if is_narrow(dtype) and op not in ("min", "max"):
         a, d = (convert(b, x, dtype, "float32", f16c) for x in (a, d))
         result = operate(b, op, a, d, "float32", ())
@@ -64,7 +64,7 @@ def _like(value: ll.Value, number: int) -> ll.Constant:
 
 
 def _shift(b: ll.IRBuilder, op: str, a: ll.Value, d: ll.Value, signed: bool) -> ll.Value:
-    """Shifts by the bit width or more give 0, or the sign for ``>>`` of signed integers."""
+    """Emit a shift; by the bit width or more it gives 0, or the sign for ``>>`` of signed integers."""
     width = (a.type.element if isinstance(a.type, ll.VectorType) else a.type).width
     known = uniform_constant(d)
     inside = None if known is not None and 0 <= known < width else b.icmp_unsigned("<", d, _like(d, width))
@@ -75,7 +75,7 @@ def _shift(b: ll.IRBuilder, op: str, a: ll.Value, d: ll.Value, signed: bool) -> 
 
 
 def _division(b: ll.IRBuilder, op: str, a: ll.Value, d: ll.Value, dtype: str) -> ll.Value:
-    """``//`` and ``%`` round towards minus infinity, ``/`` towards zero. Division by zero gives 0."""
+    """Emit an integer division. ``//`` and ``%`` round towards minus infinity, ``/`` towards zero; x / 0 is 0."""
     known = uniform_constant(d)
     if known == 0:
         return _like(a, 0)

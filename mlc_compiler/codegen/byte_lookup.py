@@ -22,7 +22,10 @@ AARCH64_SHUFFLE = "llvm.aarch64.neon.tbl1.v16i8"
 
 
 def lookup_bytes(b: ll.IRBuilder, x: ll.Value, words: Sequence[int], target: Target | None) -> ll.Value:
-    """x: uint32, one or a vector, of bytes less than 4 * len(words). Without a shuffle that fits, by comparisons."""
+    """Emit ``LOOKUP_BYTES``: by a byte shuffle if the target has one that fits, else by comparisons.
+
+    x: uint32, scalar or vector, whose bytes are less than 4 * len(words).
+    """
     table = [word >> (8 * byte) & 255 for word in words for byte in range(4)]
     table += [0] * (TABLE_BYTES - len(table))
     lanes = lanes_of(x)
@@ -49,7 +52,7 @@ def _part(b: ll.IRBuilder, value: ll.Value, start: int, size: int) -> ll.Value:
 
 
 def _joined(b: ll.IRBuilder, parts: Sequence[ll.Value]) -> ll.Value:
-    """One vector; what is after the parts, up to a power of two of them, is undefined."""
+    """Concatenate vectors; padded with undefined lanes to a power of two of parts."""
     while len(parts) > 1:
         nothing = ll.Constant(parts[0].type, ll.Undefined)
         pairs = zip_longest(parts[::2], parts[1::2], fillvalue=nothing)
@@ -63,7 +66,7 @@ def _from(start: int, count: int) -> list[ll.Constant]:
 
 
 def _compared(b: ll.IRBuilder, x: ll.Value, words: Sequence[int]) -> ll.Value:
-    """Byte by byte: which word of the table, by comparisons, and a shift."""
+    """For each byte, select the word of the table by comparisons, then shift."""
     lanes, element = lanes_of(x), ll.IntType(32)
 
     def const(value: int) -> ll.Constant:

@@ -32,7 +32,10 @@ from .values import (
 
 @dataclass(frozen=True)
 class NarrowFloat:
-    """A sign bit, ``exponent`` bits and ``mantissa`` bits. ``has_infinity``: with IEEE 754's infinity and NaNs."""
+    """A format of a sign bit, ``exponent`` bits and ``mantissa`` bits.
+
+    has_infinity: whether infinity and NaNs are encoded as in IEEE 754.
+    """
 
     exponent: int
     mantissa: int
@@ -52,7 +55,7 @@ class NarrowFloat:
 
     @property
     def infinity(self) -> int:
-        """The encoding of infinity, or of NaN where there is none; finite magnitudes are smaller."""
+        """The encoding of infinity, or of NaN in formats without infinity; finite magnitudes are smaller."""
         return self.magnitude_mask ^ ((1 << self.mantissa) - 1) if self.has_infinity else self.magnitude_mask
 
     @property
@@ -82,7 +85,7 @@ def literal(value: float, dtype: str) -> ll.Constant:
 
 
 def convert(b: ll.IRBuilder, value: ll.Value, source: str, target: str, f16c: bool = True) -> ll.Value:
-    """A value of dtype ``source`` as ``target``. ``f16c``: the CPU has instructions for float16 conversions."""
+    """Convert a value of dtype ``source`` to ``target``. f16c: the CPU has instructions for float16 conversions."""
     if source == target:
         return value
     if is_narrow(source):
@@ -105,7 +108,7 @@ def convert(b: ll.IRBuilder, value: ll.Value, source: str, target: str, f16c: bo
 
 
 def resize(b: ll.IRBuilder, value: ll.Value, to: ll.Type, signed: bool) -> ll.Value:
-    """An integer in another width: extended or truncated."""
+    """Extend or truncate an integer to the width of type ``to``."""
     width, new = (t.element.width if isinstance(t, ll.VectorType) else t.width for t in (value.type, to))
     if new == width:
         return value
@@ -181,7 +184,7 @@ def _to_narrow(b: ll.IRBuilder, value: ll.Value, source: str, target: str, f16c:
 
 
 def _round_bf16(bits: _Bits, value: ll.Value) -> ll.Value:
-    """The upper half of the bits, rounded to nearest even; of NaN only the sign is kept."""
+    """float32 to bfloat16 bits: the upper half, rounded to nearest even; a NaN keeps its sign only."""
     b, raw = bits.b, bits.view(value)
     odd = bits("and_", bits("lshr", raw, 16), 1)
     rounded = bits("lshr", b.add(raw, bits("add", odd, 0x7FFF)), 16)

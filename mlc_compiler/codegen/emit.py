@@ -28,7 +28,7 @@ FORMAT = "mlc-lib-3"
 
 
 def emit_host(mod: IRModule, runtime: HostRuntime, target: Target, metadata: Mapping[str, Any]) -> str:
-    """The host's LLVM module as text: the graph functions of a planned module, their entries and the metadata."""
+    """Emit the host's LLVM module, as text: the graph functions of a planned module, their entries and the metadata."""
     runtime.packed.linked = frozenset(linked_functions(mod))
     entries = FfiEntries(runtime)
     for name, func in exported(mod).items():
@@ -45,7 +45,7 @@ def exported(mod: IRModule) -> dict[str, Function]:
 def describe(mod: IRModule, target: Target, host: Target) -> dict[str, Any]:
     """The metadata of a module: functions with their tensors, targets, versions.
 
-    ``host``: the CPU that runs the library's entries; the key is present when it is not the target itself.
+    host: the CPU that runs the library's entries; in the metadata only if it is not the target itself.
     """
     apart = {} if host == target else {"host": host.export()}
     return {
@@ -88,7 +88,7 @@ def _plain(nested: Any) -> Any:
 
 
 def _describe(slot: Slot) -> dict[str, Any]:
-    """A parameter as JSON data; a scalar has no shape, and ``value`` is the symbolic size that it passes."""
+    """A parameter as JSON data. A scalar has no ``shape``; its ``value`` is the symbolic size that it passes."""
     name = slot.var.name
     if slot.scalar is not None:
         return {"name": name, "dtype": slot.scalar, "value": slot.symbol.name if slot.symbol is not None else None}
@@ -99,7 +99,7 @@ def _describe(slot: Slot) -> dict[str, Any]:
 
 
 def _size(size: PrimExpr) -> int | str:
-    """A number, a symbol, or arithmetic on symbols as text."""
+    """A size as a number, or as text if it is symbolic."""
     return size.value if isinstance(size, IntImm) else script(size)
 
 

@@ -1,4 +1,4 @@
-"""State of emission: the builder, values of variables, addresses of buffers, the vectorized loop."""
+"""State of code emission: the builder, values of variables, addresses of buffers, the vectorized loop."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ class Lanes:
 
 
 class Emitter:
-    """The state of emission at the builder's position. ``env``: values of variables; ``buffers``: base pointers.
+    """The state of code emission at the builder's position.
 
-    target: selects instructions; None suffices for integer arithmetic.
+    env, buffers: identity of a variable or buffer -> value or base pointer. target: selects instructions; None suffices
+    for integer arithmetic.
     """
 
     def __init__(self, builder: ll.IRBuilder, target: Target | None = None):
@@ -64,7 +65,7 @@ class Emitter:
         return convert(self.b, value, source, to, "convert_float16" in self.capabilities)
 
     def under(self, mask: ll.Value, emit: Callable[[], Emitted]) -> Emitted:
-        """Emit with loads and stores limited to the lanes of ``mask``."""
+        """Call ``emit`` with loads and stores limited to the lanes of ``mask``; returns its result."""
         outer = self.mask
         self.mask = mask if outer is None else self.b.and_(outer, mask)
         result = emit()

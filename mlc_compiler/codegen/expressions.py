@@ -1,4 +1,4 @@
-"""Scalar expressions to LLVM values; inside a vectorized loop, to vectors over its lanes."""
+"""Emit scalar expressions as LLVM values; inside a vectorized loop, as vectors over its lanes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NODES_WORTH_A_BRANCH = 60
 
 
 class ExprEmitter(MemoryEmitter):
-    """Emits expressions. ``accumulation``: the sum that may be reassociated."""
+    """Emits expressions. accumulation: the sum that may be reassociated."""
 
     accumulation: PrimExpr | None = None
 
@@ -115,7 +115,7 @@ class ExprEmitter(MemoryEmitter):
             return v.splat(self.b, value, lanes)
 
     def _masked_select(self, e: Call, condition: ll.Value) -> ll.Value:
-        """Both sides under a mask; a long computation of the true side is branched around when no lane needs it."""
+        """Emit both sides under masks; branch around a long computation of the true side if no lane needs it."""
         d = self.under(self.b.not_(condition), lambda: self(e.args[2]))
         if sum(1 for _ in islice(walk(e.args[1]), NODES_WORTH_A_BRANCH)) < NODES_WORTH_A_BRANCH:
             a = self.under(condition, lambda: self(e.args[1]))

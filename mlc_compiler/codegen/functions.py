@@ -1,4 +1,4 @@
-"""Calls of scalar functions: LLVM's intrinsics where the CPU has an instruction, else arithmetic or the C library."""
+"""Calls of scalar functions: LLVM intrinsics if the CPU has an instruction, else arithmetic or the C library."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _classify(b: ll.IRBuilder, op: str, value: ll.Value, dtype: str) -> ll.Value
 
 
 def _round(b: ll.IRBuilder, op: str, value: ll.Value, dtype: str) -> ll.Value:
-    """Rounding by adding and subtracting a number without fraction bits, for CPUs without an instruction for it."""
+    """Round by adding and subtracting 2 ** 23 or 2 ** 52, for CPUs without a rounding instruction."""
     element, lanes = value_type(dtype), lanes_of(value)
     limit = constant(element, 2.0 ** (23 if dtype == "float32" else 52), lanes)
     magnitude = _overloaded(b, "fabs", [value])

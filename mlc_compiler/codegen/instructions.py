@@ -17,8 +17,8 @@ from .arithmetic import CodegenError
 from .memory import MemoryEmitter
 
 VectorCode = Callable[..., ll.Value]
-"""``code(b, *operands, **scalars)``: the result as a vector. b: the builder; operands: vectors in storage type, the
-accumulator first; scalars: integers by name."""
+"""``code(b, *operands, **scalars)`` emits an instruction and returns its result as a vector. b: the builder; operands:
+vectors in storage type, the accumulator first; scalars: integers by name."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Operands:
 def emit_tensor_intrin(emit: MemoryEmitter, row: TensorIntrin, args: Sequence[PrimExpr]) -> ll.Value:
     """Emit one instruction. args: addresses of the operands, then the scalars.
 
-    Raises CodegenError where the target does not have it.
+    Raises CodegenError if the target does not have it.
     """
     kind = emit.target.kind if emit.target is not None else ""
     if emit.target is None or kind not in row.emit:

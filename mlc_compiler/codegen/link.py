@@ -25,7 +25,7 @@ from .native import machine
 class Linker:
     """A linker: its command, the flags for a shared library and for one object, the libraries to link.
 
-    finds_libraries: a compiler driver, which has library search paths; a bare linker has none.
+    finds_libraries: whether it is a compiler driver, which has library search paths, rather than a bare linker.
     """
 
     command: tuple[str, ...]
@@ -73,14 +73,14 @@ def link_shared(objects: Sequence[bytes], output: Path, target: Target) -> None:
 
 
 def link_relocatable(objects: Sequence[bytes], output: Path, target: Target) -> None:
-    """Link objects to one object; raises as ``link_shared``."""
+    """Link objects to one relocatable object. Raises MLCError when the linker fails, ResourceError without a linker."""
     linker = find_linker(target.arch)
     with tempfile.TemporaryDirectory(prefix="mlc-link-") as folder:
         _run([*linker.command, *linker.relocatable, "-o", str(output), *_sources(Path(folder), objects)])
 
 
 def archive(objects: Sequence[bytes], output: Path, target: Target) -> None:
-    """Write an archive of objects, with an index and without dates. Raises ResourceError when there is no ``ar``."""
+    """Write an archive of objects, with an index and without dates. Raises ResourceError if no ``ar`` is found."""
     with tempfile.TemporaryDirectory(prefix="mlc-link-") as folder:
         _run([*find_archiver(target.arch), "rcsD", str(output), *_sources(Path(folder), objects)])
 

@@ -1,7 +1,7 @@
 """Functions of object files and C sources that are linked into the library.
 
-The attribute ``linked`` of a module maps each symbol to where it is defined: the path of an object file, or the text of
-a C source. Graph functions call it as ``R.call_dps_packed("symbol", …)``; in C it is
+The attribute ``linked`` of a module maps each symbol to its definition: the path of an object file, or C source
+text. Graph functions call it as ``R.call_dps_packed("symbol", …)``; its C signature is
 
     int symbol(DLTensor *input, …, DLTensor *result, …);
 
@@ -29,13 +29,13 @@ OBJECT_SUFFIX = ".o"
 
 
 def linked_functions(mod: IRModule) -> Mapping[str, str]:
-    """Where each function that is linked in is defined: a path that ends in ``.o``, or C source."""
+    """Symbol -> definition of each function that is linked in: a path that ends in ``.o``, or C source text."""
     found: Mapping[str, str] = mod.attrs.get(LINKED, {})
     return found
 
 
 def linked_objects(mod: IRModule, target: Target, host: Target) -> tuple[bytes, ...]:
-    """The objects of ``linked_functions``, compiled where they are sources.
+    """The objects of ``linked_functions``; C sources are compiled.
 
     Raises UnsupportedError for a target whose tensors are not in the host's memory, MLCError for a missing object and
     for a source that does not compile, ResourceError without a C compiler.
@@ -73,7 +73,7 @@ def _compiled(source: str, host: Target) -> bytes:
 
 
 def _dlpack_headers() -> Path:
-    """The folder of ``dlpack/dlpack.h``, which TVM FFI brings; found without its import, which takes seconds."""
+    """The folder of ``dlpack/dlpack.h`` in the package tvm_ffi, found without importing it, which takes seconds."""
     found = importlib.util.find_spec("tvm_ffi")
     assert found is not None and found.origin is not None
     return Path(found.origin).parent / "include"

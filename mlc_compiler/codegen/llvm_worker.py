@@ -22,7 +22,7 @@ LENGTH = struct.Struct("<Q")
 class Request:
     """One LLVM module to compile: its text, target names, optimization level, and what to return.
 
-    prefix: what the names of the symbols of the library get in front, see ``prefixed``.
+    prefix: prefix of the names of the library's symbols, see ``prefixed``.
     """
 
     text: str
@@ -100,7 +100,7 @@ def prefixed(name: str, prefix: str) -> str:
 
 
 def _rename(module: llvm.ModuleRef, prefix: str) -> None:
-    """Rename what the module defines, and what other modules of the library define for it, which is hidden."""
+    """Rename the symbols that the module defines, and hidden ones, which other modules of the library define."""
     for value in (*module.functions, *module.global_variables):
         if not value.is_declaration or value.visibility == llvm.Visibility.hidden:
             value.name = prefixed(value.name, prefix)

@@ -1,4 +1,4 @@
-"""Loads and stores: scalar, vector, gather and scatter, masked under conditions."""
+"""Emit loads and stores: scalar, vector, gather and scatter, masked under conditions."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class MemoryEmitter(Emitter):
         return v.intrinsic(self.b, name, args, vector)
 
     def _window(self, flat: PrimExpr) -> tuple[PrimExpr, list[int]] | None:
-        """The start of a small window that the lanes read in a constant order, and their places in it; else None."""
+        """The start of a small window that the lanes read in a constant order, and their indices in it; else None."""
         assert self.lanes is not None
         if self.mask is not None or any(id(n) in self.vector_vars for n in walk(flat)):
             return None
@@ -165,7 +165,7 @@ class MemoryEmitter(Emitter):
         v.intrinsic(self.b, name, [value, pointer, i32(align), self.mask], v.VOID)
 
     def _scatter(self, buffer: Buffer, flat: PrimExpr, value: ll.Value) -> None:
-        """Lanes are stored in order: for equal addresses the last lane's value is kept."""
+        """Emit a scatter; lanes are stored in order, so for equal addresses the last lane's value is kept."""
         name = f"llvm.masked.scatter.{v.type_suffix(value.type)}.v{v.lanes_of(value)}p0"
         align = i32(dt.nbytes(buffer.dtype))
         v.intrinsic(self.b, name, [value, self._lane_pointers(buffer, flat), align, self._full_mask()], v.VOID)

@@ -1,4 +1,4 @@
-"""LLVM modules to optimized machine code."""
+"""Compile LLVM modules to optimized machine code."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def compile_modules(
 ) -> Native:
     """Compile modules given as LLVM IR. LLVM runs in worker processes, while ``texts`` is still being generated.
 
-    prefix: what the names of all symbols get in front, see ``llvm_worker.prefixed``; texts have it, too. Raises
+    prefix: prefix of the names of all symbols, see ``llvm_worker.prefixed``; also in assembly and LLVM IR. Raises
     CodegenError when LLVM rejects a module or aborts.
     """
     machine_names = (target.triple, target.cpu, target.features)
@@ -67,7 +67,10 @@ def compile_modules(
 
 
 def assemble_modules(texts: Iterable[str], target: Target, *, llvm_ir: bool = False, level: int = 3) -> list[str]:
-    """Compile modules given as LLVM IR to assembly (PTX on NVPTX), or to optimized LLVM IR; raises as above."""
+    """Compile modules given as LLVM IR to assembly (PTX on NVPTX), or to optimized LLVM IR.
+
+    Raises CodegenError when LLVM rejects a module or aborts.
+    """
     machine_names = (target.triple, target.cpu, target.features)
     requests = (Request(text, *machine_names, level, not llvm_ir, llvm_ir, object_code=False) for text in texts)
     return [(reply.llvm_ir if llvm_ir else reply.assembly) or "" for reply in _replies(requests, None)]

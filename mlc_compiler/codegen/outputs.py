@@ -1,4 +1,4 @@
-"""What a compilation writes, by the suffix of its output: a shared library, objects for static linking, or text."""
+"""Output files of a compilation, by suffix: a shared library, objects for static linking, or text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUFFIXES = (SHARED, *STATIC, ASSEMBLY, LLVM_IR)
 
 
 def check_output(output: Path, prefix: str = "") -> None:
-    """Raise UsageError for an output of unknown kind, and for a prefix of symbols that it cannot have."""
+    """Raise UsageError for an unknown suffix, and for a symbol prefix that is invalid or unsupported for the output."""
     if output.suffix not in SUFFIXES:
         raise UsageError(
             f"--output: {output.name} has the suffix {output.suffix!r}; expected one of {', '.join(SUFFIXES)}"

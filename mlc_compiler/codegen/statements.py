@@ -1,4 +1,4 @@
-"""Statements of one thread to LLVM code, and tensor functions as plain functions that one thread runs."""
+"""Emit statements of one thread as LLVM code, and tensor functions as plain functions that one thread runs."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ from .values import PTR, i64
 
 MAX_STACK_BYTES = 1 << 20
 ORDERED_SUMS = "tir.ordered_sums"
-"""Attribute of tensor functions whose results must have the same bits however LLVM arranges their loops."""
+"""Attribute of tensor functions whose floating-point sums must not be reassociated, for bitwise equal results."""
 
 
 def declare_function(
     module: ll.Module, func: PrimFunc, symbol: str, leading: Sequence[tuple[str, ll.Type]] = ()
 ) -> ll.Function:
-    """The LLVM function of a tensor function, without a body: ``void (leading…, buffers…, scalars…)``.
+    """Declare the LLVM function of a tensor function: ``void (leading…, buffers…, scalars…)``.
 
-    leading: names and types of further parameters. Buffers are ``noalias`` when the function has ``tir.noalias``.
+    leading: names and types of additional parameters. Buffers are ``noalias`` if the function has ``tir.noalias``.
     """
     scalars = scalar_parameters(func)
     types = [*(t for _, t in leading), *(PTR for _ in func.buffers), *(v.value_type(s.dtype) for s in scalars)]
@@ -63,7 +63,7 @@ def declare_function(
 def declare_kernel(
     module: ll.Module, func: PrimFunc, name: str, leading: Sequence[tuple[str, ll.Type]] = ()
 ) -> ll.Function:
-    """The LLVM function of the tensor function ``name``, without a body, visible inside the library."""
+    """Declare the LLVM function of the tensor function ``name``, with hidden visibility."""
     fn = declare_function(module, func, f"kernel.{name}", leading)
     fn.linkage = HIDDEN
     fn.attributes.add("noinline")  # called once per layer: inlining only costs compile time
@@ -208,7 +208,7 @@ class StmtEmitter:
 
     @contextmanager
     def loop(self, var: Var, extent: PrimExpr) -> Iterator[Callable[[], ll.Instruction]]:
-        """A loop from 0 to ``extent`` around the ``with`` body; yields a function that returns its latch afterwards."""
+        """A loop from 0 to ``extent`` around the ``with`` body; yields a function that returns its latch later."""
         self.expr.analyzer.bind(var, extent)
         with self.counted(var, i64(0), self.index(extent)) as latch:
             yield latch

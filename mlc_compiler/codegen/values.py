@@ -29,7 +29,7 @@ def storage_type(dtype: str) -> ll.Type:
 
 @cache
 def value_type(dtype: str) -> ll.Type:
-    """The LLVM type of an element in a register: as wide as the dtype, i1 for bool."""
+    """The LLVM type of an element in a register: of the dtype's width; i1 for bool."""
     if dtype == "bool":
         return I1
     return storage_type(dtype) if dtype == "handle" or dtype in _FLOAT_TYPES else ll.IntType(dt.bits(dtype))
@@ -59,7 +59,7 @@ def vector_of(element: ll.Type, lanes: int) -> ll.Type:
 
 
 def splat(b: ll.IRBuilder, value: ll.Value, lanes: int) -> ll.Value:
-    """A scalar broadcast to ``lanes`` lanes."""
+    """Broadcast a scalar to ``lanes`` lanes."""
     if lanes == 1 or lanes_of(value) == lanes:
         return value
     vector = ll.VectorType(value.type, lanes)
@@ -71,7 +71,7 @@ def splat(b: ll.IRBuilder, value: ll.Value, lanes: int) -> ll.Value:
 
 
 def same_lanes(b: ll.IRBuilder, *values: ll.Value) -> list[ll.Value]:
-    """The values with scalars broadcast to the lanes of the vectors."""
+    """Broadcast scalars to the lane count of the vectors among the values."""
     lanes = max(lanes_of(v) for v in values)
     return [splat(b, v, lanes) for v in values]
 
@@ -105,7 +105,7 @@ def constant(element: ll.Type, value: int | float, lanes: int = 1) -> ll.Constan
 
 
 def intrinsic(b: ll.IRBuilder, name: str, args: list[ll.Value], result: ll.Type) -> ll.Value:
-    """A call of an LLVM intrinsic or C function, declared on first use."""
+    """Emit a call of an LLVM intrinsic or C function, declared on first use."""
     module = b.module
     fn = module.globals.get(name)
     if fn is None:
@@ -114,7 +114,7 @@ def intrinsic(b: ll.IRBuilder, name: str, args: list[ll.Value], result: ll.Type)
 
 
 def type_suffix(t: ll.Type) -> str:
-    """The type's part in an overloaded intrinsic's name: ``f32``, ``v16f32``, ``i64``."""
+    """The suffix of a type in the names of overloaded intrinsics: ``f32``, ``v16f32``, ``i64``."""
     if isinstance(t, ll.VectorType):
         return f"v{t.count}{type_suffix(t.element)}"
     names = {str(F16): "f16", str(F32): "f32", str(F64): "f64"}

@@ -17,12 +17,12 @@ from .arithmetic import CodegenError
 from .llvm_worker import Reply, Request, compile_text, receive, send
 
 MAX_PROCESSES = 16
-KEPT = 32  # modules that a process which compiles by itself does not compile again
+KEPT = 32  # modules in the cache of ``ThisProcess``
 _START = "import sys; sys.path[:] = {path!r}; from mlc_compiler.codegen.llvm_worker import main; main()"
 
 
 class LLVMProcess:
-    """One worker process, started at the first request and again after it died."""
+    """One worker process, started on the first request, and again after it has died."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
@@ -78,7 +78,7 @@ class LLVMProcess:
 
 
 class Workers:
-    """Compiles modules concurrently in worker processes; replies do not depend on their number."""
+    """Compiles modules concurrently in worker processes; replies do not depend on the number of processes."""
 
     def __init__(self, count: int | None = None):
         self.count = min(count or available_cores(), MAX_PROCESSES)
@@ -106,7 +106,7 @@ class Workers:
 class ThisProcess(Workers):
     """Compiles in the calling process, which LLVM aborts on fatal errors.
 
-    It keeps the last replies: libraries of the same function differ in their kernels, but seldom in the host's code.
+    It caches the last replies: libraries of the same function differ in their kernels, but seldom in the host's code.
     """
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ _shared: Workers | None = None
 
 
 def compile_here() -> None:
-    """From now on all compilations of this process start no processes."""
+    """Make all later compilations of this process run LLVM in the process itself."""
     global _shared
     _shared = ThisProcess()
 

@@ -29,7 +29,7 @@ from .magnitude import LARGEST
 
 
 class ArgumentChecks:
-    """Defines the checks in a module. Each returns null, or -1, after raising an error."""
+    """Defines the checks in a module. On failure, each raises an error and returns null or -1."""
 
     def __init__(self, module: ll.Module, errors: ErrorReporter, runtime: HostRuntime):
         self.module = module
@@ -57,7 +57,7 @@ class ArgumentChecks:
         return fn
 
     def _requirement(self, b: ll.IRBuilder, fn: ll.Function, result: ll.Value) -> Require:
-        """``require(condition, kind, message, …)`` for a check whose arguments 1 and 2 name function and argument."""
+        """``require(condition, kind, message, …)`` for a check whose parameters 1 and 2 name function and argument."""
 
         def require(ok: ll.Value, kind: str, message: str, *extra: ll.Value) -> None:
             with b.if_then(b.not_(ok), likely=False):
@@ -80,7 +80,7 @@ class ArgumentChecks:
         return fn
 
     def _define_number(self) -> ll.Function:
-        """``i32 check_number(ptr any, ptr function, ptr name, ptr result)``: stores a float or integer as a double."""
+        """``i32 check_number(ptr any, ptr function, ptr name, ptr result)``: store a float or integer as a double."""
         fn, b = function(self.module, "mlc_check_number", I32, [PTR, PTR, PTR, PTR])
         require = self._requirement(b, fn, i32(-1))
         kind = b.load(fn.args[0], typ=I32)
@@ -96,7 +96,7 @@ class ArgumentChecks:
 
     @cached_property
     def table(self) -> ll.Function:
-        """``tensor`` for a table of addresses, which lies in the host's memory."""
+        """Like ``tensor``, for a table of addresses, which is in host memory."""
         if self.runtime.tensors_on_host:
             return self.tensor
         return self._define_tensor("mlc_check_table", require_host)
@@ -105,8 +105,8 @@ class ArgumentChecks:
         """``ptr check_tensor(ptr any, ptr function, ptr name, i32 ndim, i32 dtype, ptr dtype name, i32 itemsize,
         ptr context)``
 
-        returns the DLTensor of an argument after checking kind, device, rank, dtype, sizes, layout and alignment; null
-        on error.
+        checks kind, device, rank, dtype, sizes, layout and alignment of an argument; returns its DLTensor, null on
+        error.
         """
         fn, b = function(self.module, name, PTR, [PTR, PTR, PTR, I32, I32, PTR, I32, PTR])
         any_, _, _, ndim, dtype, dtype_name, itemsize, context = fn.args

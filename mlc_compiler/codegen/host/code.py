@@ -9,7 +9,7 @@ from llvmlite import ir as ll
 from ..values import I8, i64
 
 Require = Callable[..., None]
-"""``require(condition, kind, message, …)``: emits the error of a check that does not hold."""
+"""``require(condition, kind, message, …)``: emits a check that raises an error unless the condition holds."""
 
 HIDDEN = "hidden"  # written as the linkage: external linkage with hidden visibility
 
@@ -31,7 +31,7 @@ def external(
 def function(
     module: ll.Module, name: str, result: ll.Type, args: Sequence[ll.Type]
 ) -> tuple[ll.Function, ll.IRBuilder]:
-    """An internal function without a body, and a builder at its entry."""
+    """Define an internal function with an empty entry block; returns it and a builder at the entry."""
     fn = module.globals.get(name) or ll.Function(module, ll.FunctionType(result, list(args)), name)
     fn.linkage = "internal"
     fn.attributes.add("noinline")
@@ -39,7 +39,7 @@ def function(
 
 
 def store_atomic(b: ll.IRBuilder, value: ll.Value, address: ll.Value, ordering: str = "acq_rel") -> None:
-    """An atomic store, as an exchange."""
+    """Emit an atomic store, as an exchange."""
     b.atomic_rmw("xchg", address, value, ordering)
 
 
@@ -71,12 +71,12 @@ class _Callee(ll.values.NamedValue):
 def call_loaded(
     b: ll.IRBuilder, pointer: ll.Value, function_type: ll.FunctionType, args: Sequence[ll.Value]
 ) -> ll.Value:
-    """Call the function of that type at a loaded address; returns its result."""
+    """Emit a call of the function of type ``function_type`` at a loaded address; returns its result."""
     return b.call(_Callee(pointer, function_type), list(args))
 
 
 def is_one_of(b: ll.IRBuilder, value: ll.Value, *numbers: int) -> ll.Value:
-    """Whether an integer is one of some numbers."""
+    """Whether an integer is one of ``numbers``, as i1."""
     result = b.icmp_unsigned("==", value, ll.Constant(value.type, numbers[0]))
     for number in numbers[1:]:
         result = b.or_(result, b.icmp_unsigned("==", value, ll.Constant(value.type, number)))

@@ -54,7 +54,7 @@ class ContextArgument:
 
 
 DeviceCheck = Callable[[ll.IRBuilder, ll.Value, ll.Value, Require], None]
-"""``check(b, context, tensor, require)``: emits the check that a DLTensor lies where kernels can access it."""
+"""``check(b, context, tensor, require)``: emits the check that kernels can access the memory of a DLTensor."""
 
 
 def require_host(b: ll.IRBuilder, context: ll.Value, tensor: ll.Value, require: Require) -> None:
@@ -66,10 +66,10 @@ def require_host(b: ll.IRBuilder, context: ll.Value, tensor: ll.Value, require: 
 
 @dataclass(frozen=True)
 class Operation:
-    """A function on a context that the back end exports: integers in, an integer or nothing out.
+    """A function on a context that the back end exports; it takes integers and returns an integer or nothing.
 
-    job: ``void job(ptr context, ptr frame)`` finds the integers, int64, in the frame and leaves its result in the first
-    place.
+    job: ``void job(ptr context, ptr frame)`` reads the int64 arguments from the frame and stores its result in the
+    first entry.
     """
 
     name: str
@@ -83,8 +83,9 @@ class HostRuntime(ABC):
 
     Back ends derive from it. ``define`` defines the functions ``start``: ``i32 (ptr context, i32 argument)``, 0 on
     failure, and ``stop``: ``void (ptr context)``. tensors_on_host: whether kernels take tensors in host memory.
-    alignment: of tensors in bytes, at least that of their elements. device_texts: the library's code for devices other
-    than the host, by suffix of a file (``sm_80.ptx``). metadata: what the library's metadata says of that code.
+    alignment: required of tensors, in bytes, besides that of their elements. device_texts: the library's code for
+    devices other than the host, by file suffix (``sm_80.ptx``). metadata: the entries of the library's metadata that
+    describe that code.
     """
 
     argument: ClassVar[ContextArgument]
@@ -126,7 +127,7 @@ class HostRuntime(ABC):
         """Emit the synchronous execution of a job in a context."""
 
     def operations(self) -> Iterable[Operation]:
-        """Defines the functions on contexts that the back end exports."""
+        """Define the functions on contexts that the back end exports."""
         return ()
 
     def require_device(self, b: ll.IRBuilder, context: ll.Value, tensor: ll.Value, require: Require) -> None:
@@ -134,7 +135,7 @@ class HostRuntime(ABC):
         require_host(b, context, tensor, require)
 
     def refuse(self, b: ll.IRBuilder, what: str) -> None:
-        """Emit the error of a context that ``start`` could not start, and the return from the function being built."""
+        """Emit the error for a context that ``start`` could not start, and a return from the function being built."""
         self.host.errors.fail(b, "RuntimeError", f"{what}: {self.argument.refused}")
 
     # -- memory -------------------------------------------------------------------------------------------------

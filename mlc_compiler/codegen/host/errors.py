@@ -1,4 +1,4 @@
-"""Errors of native code: text in a thread-local buffer, raised through the TVM FFI when it is loaded."""
+"""Errors of native code: text in a thread-local buffer, raised through the TVM FFI if that is loaded."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ErrorReporter:
         return is_null(b, FunctionPointer(fn))
 
     def fail(self, b: ll.IRBuilder, kind: str, message: str, *args: ll.Value, result: ll.Value | None = None) -> None:
-        """Raise an error (``message`` is a printf format) and return from the function being built."""
+        """Emit code that raises an error and returns from the function being built. message: a printf format."""
         snprintf = external(self.module, "snprintf", I32, [PTR, I64, PTR], variadic=True)
         b.call(snprintf, [self.last_error, i64(ERROR_BYTES), self.text(message), *args])
         b.call(self.raise_last, [self.text(kind)])

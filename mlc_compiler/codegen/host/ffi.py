@@ -1,6 +1,6 @@
 """Entries in the TVM FFI C ABI: ``int __tvm_ffi_NAME(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* ret)``.
 
-Arguments are checked first. An error is raised through ``TVMFFIErrorSetRaisedFromCStr`` when that is loaded, and its
+Arguments are checked first. An error is raised through ``TVMFFIErrorSetRaisedFromCStr`` if that is loaded, and its
 text is stored in the thread-local ``__mlc_last_error``; the entry then returns -1.
 """
 
@@ -140,7 +140,7 @@ class FfiEntries:
         self._return_none(b, fn.args[3])
 
     def _report(self, b: ll.IRBuilder, name: str, status: ll.Value, needed: ll.Value) -> None:
-        """Raise the error of a status of ``run``. A failed call of a registered function has raised its own error."""
+        """Emit the error for a status of ``run``. A failed call of a registered function has raised its own error."""
         busy = f"{name}: the context is in use by a call that has not ended; give each thread a context of its own"
         gone = f"{name}: the first argument is not a context that is open"
         with b.if_then(b.icmp_signed("<", status, i32(0)), likely=False):
@@ -206,7 +206,7 @@ class FfiEntries:
         memory: ll.Value,
         exprs: ExprEmitter,
     ) -> None:
-        """Bind symbols at their first occurrence as a size of their own; then check all other sizes."""
+        """Bind each symbol where it first occurs alone as a size; then check all other sizes."""
         pending: list[tuple[str, PrimExpr, ll.Value]] = []
 
         def bind(what: str, size: PrimExpr, at: ll.Value) -> None:

@@ -50,7 +50,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Frame:
-    """The layout of a graph function's frame: one slot per parameter, then the sizes that are no scalar parameters."""
+    """The layout of a graph function's frame: one slot per parameter, then the sizes that are not scalar parameters."""
 
     slots: tuple[Slot, ...]
     sizes: tuple[SizeVar, ...]

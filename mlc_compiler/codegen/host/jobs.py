@@ -1,4 +1,4 @@
-"""Planned graph functions to native code: the job that a call runs, binding by binding."""
+"""Emit planned graph functions as jobs: native code that a call runs, binding by binding."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class JobEmitter(ABC):
 
     @abstractmethod
     def packed_call(self, name: str, args: list[TensorArgument | ll.Value]) -> None:
-        """Emit one call of a registered function, and the return from the job when it fails."""
+        """Emit a call of a registered function, and a return from the job if it fails."""
 
     def call(self, name: str, args: Sequence[ll.Value]) -> None:
         """Emit the call of a kernel; integers are converted to the widths of its parameters."""
@@ -72,7 +72,7 @@ class JobEmitter(ABC):
         raise CodegenError(f"no code for the graph call {name!r}")
 
     def zeroed(self, offset: int) -> ll.Value:
-        """The address of memory that kernels leave filled with zeros; ``offset``: in the context's."""
+        """The address of zeroed scratch memory, which kernels leave zero; ``offset``: in that of the context."""
         raise CodegenError("the back end keeps no zeroed memory for scratch buffers")
 
     def emit(self) -> None:
@@ -144,7 +144,7 @@ class JobEmitter(ABC):
 
 
 def constant_data(module: ll.Module, data: np.ndarray) -> ll.Value:
-    """The address of a constant tensor in the library's read-only data; equal constants share one."""
+    """The address of a constant tensor in the library's read-only data; equal constants share memory."""
     raw = np.ascontiguousarray(data).tobytes()
     found = _constants(module).get(raw)
     if found is None:

@@ -14,7 +14,7 @@ LARGEST = float(1 << 47)  # bytes that a process can address
 
 
 def magnitude(b: ll.IRBuilder, size: PrimExpr, env: Mapping[int, ll.Value]) -> ll.Value:
-    """An upper bound of ``|size|`` as a double, given the values of its variables."""
+    """Emit an upper bound of ``|size|`` as a double. env: values of its variables, by identity."""
     if isinstance(size, IntImm):
         return ll.Constant(F64, float(abs(size.value)))
     if isinstance(size, Var):

@@ -1,4 +1,4 @@
-"""LLVM modules: those with kernels, and that of the host's code."""
+"""LLVM modules of kernels and of the host's code."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def split_modules(
 ) -> Iterator[tuple[ll.Module, list[str]]]:
     """Emit functions into LLVM modules in order, and yield each module with the names of its functions.
 
-    A module ends with the function by which it exceeds that number of instructions, so the split does not depend on the
-    compiling machine.
+    A module ends with the function by which it exceeds ``instructions`` LLVM instructions, so the split does not depend
+    on the compiling machine.
     """
     module, names, count = new_module(target), list[str](), 0
     for name, func in funcs:

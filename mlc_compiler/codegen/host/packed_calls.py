@@ -1,4 +1,4 @@
-"""Calls from a graph function to C functions that are linked in, or else to functions that are registered by name in
+"""Calls from a graph function to C functions that are linked in, or else to functions registered by name in
 the process (``TVMFFIFunctionGetGlobal``).
 
 Thread 0 makes the call while the others wait. Tensors are passed as objects that borrow the caller's memory during
@@ -52,7 +52,7 @@ class TensorArgument:
 
 
 class PackedCalls:
-    """Emits calls of ``mlc_call_packed``, which is defined in the module at its first use.
+    """Emits calls of ``mlc_call_packed``, which is defined in the module on first use.
 
     linked: the names of C functions that are linked in.
     """
