@@ -1,4 +1,4 @@
-"""AFMoE (Arcee Trinity): gated attention, windows, no rotation where all is seen, norms around both parts, experts."""
+"""AFMoE (Arcee Trinity): gated attention, sliding windows, no RoPE in full layers, sandwich norms, experts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from model_zoo.weight_rules import LAYER, llama_names
 
 @dataclass(frozen=True, kw_only=True)
 class AfmoeConfig(LayerTypesConfig, RoutedConfig):
-    """global_attn_every_n_layers: every how many layers one sees all positions. mup_enabled: embeddings are scaled."""
+    """global_attn_every_n_layers: period of full-attention layers. mup_enabled: whether embeddings are scaled."""
 
     model_type: ClassVar[str] = "afmoe"
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {

@@ -1,5 +1,5 @@
-"""Arcee AFM and Apertus: Llama with a plain feed-forward part: of squared ReLU, or of xIELU and with norms of queries
-and keys.
+"""Arcee AFM and Apertus: Llama with an ungated MLP. Arcee AFM: squared ReLU. Apertus: xIELU, and norms of queries and
+keys.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from quantization.rewrite import Exceptions
 
 
 class ModelConfig(Protocol):
-    """Attributes that every configuration has; others are read by the architecture's own functions only."""
+    """Attributes of every configuration; only the architecture's own functions read others."""
 
     @property
     def model_type(self) -> str: ...
@@ -29,11 +29,11 @@ class ModelConfig(Protocol):
 
     @property
     def prefill_chunk_size(self) -> int:
-        """Maximum number of tokens of one call."""
+        """Maximum number of tokens in one call."""
 
     @property
     def max_batch_size(self) -> int:
-        """Maximum number of sequences of one call."""
+        """Maximum number of sequences in one call."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class Architecture:
     config: class with ``from_hf`` and ``chat_model_config``. model: builds the module from a config. weights: the
     weight map of a config. tiny: a small config of odd sizes, for tests. quantization: layers that schemes treat
     specially. task: "chat" for a model that continues text, "embedding" for one that returns hidden states. pooling:
-    how these become one vector ("mean", "cls", "last") where the checkpoint does not say. variant: config.json with
+    default pooling of hidden states ("mean", "cls", "last"), if the checkpoint has none. variant: config.json with
     this ``model_type`` -> the name of another architecture that it describes, or None.
 
-    images: config -> what the model takes for an image; None for a model of text.
+    images: config -> the image input of the model; None for a text-only model.
     states: (config, dtype of keys and values) -> the states, in the order in which functions take them.
-    entry_points: (model, config, states, dtype of activations) -> the exported functions by name. Both are those of a
-    decoder with one paged KV cache by default.
+    entry_points: (model, config, states, dtype of activations) -> the exported functions by name. The defaults of both
+    are those of a decoder.
     """
 
     name: str
@@ -67,12 +67,12 @@ class Architecture:
 
     @property
     def is_encoder(self) -> bool:
-        """Whether tokens see all positions of their text, so that a text is computed in one call."""
+        """Whether attention is bidirectional, so that a text is computed in one call."""
         return self.entry_points is encoder.entry_points
 
     @property
     def takes_draft_heads(self) -> bool:
-        """Whether the functions of draft heads can be exported besides."""
+        """Whether the functions that draft heads need can be exported too."""
         return self.entry_points in (decoder.entry_points, vision.entry_points)
 
 

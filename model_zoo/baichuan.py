@@ -1,6 +1,6 @@
-"""Baichuan 1 and 2: Llama with one stored product for queries, keys and values.
+"""Baichuan 1 and 2: Llama with a fused weight for queries, keys and values.
 
-The 13B models have ALiBi instead of the rotation; in Baichuan 2, rows of the output head are normalized to length 1.
+The 13B models have ALiBi instead of RoPE; in Baichuan 2, rows of the output head are normalized to length 1.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NORMALIZED_VOCABULARY = 125696
 class BaichuanConfig(DecoderConfig):
     """position_embedding: alibi or rope; norm_head: whether rows of the output head are normalized.
 
-    Published files have neither key: the 13B models are known by their hidden size, Baichuan 2 by its vocabulary.
+    Published files have neither key: defaults follow from the hidden size (13B models) and the vocabulary (Baichuan 2).
     """
 
     model_type: ClassVar[str] = "baichuan"

@@ -1,4 +1,4 @@
-"""Bailing MoE (Ling, Ring): Llama with softmax routers; version 2 with DeepSeek-V3's, and norms of queries and keys."""
+"""Bailing MoE (Ling, Ring): Llama with experts, softmax routers; version 2 has DeepSeek-V3's routers and QK norms."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class BailingMoeConfig(RoutedConfig):
-    """moe_shared_expert_intermediate_size: elements of a shared expert, those of the others."""
+    """moe_shared_expert_intermediate_size: must equal ``moe_intermediate_size`` if given."""
 
     model_type: ClassVar[str] = "bailing_moe"
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {**NEUTRAL, "score_function": (None, "softmax")}
@@ -59,7 +59,7 @@ class BailingMoeV2Config(BailingMoeConfig, SigmoidConfig):
 
 
 def version(config: Mapping[str, Any]) -> str | None:
-    """Published files of both versions have the ``model_type`` of the first."""
+    """``V2`` for a config.json of version 2, else None; published files of both have the same ``model_type``."""
     classes = config.get("architectures")
     is_second = isinstance(classes, list) and "BailingMoeV2ForCausalLM" in classes
     return V2 if is_second or config.get("score_function") == "sigmoid" else None

@@ -1,4 +1,4 @@
-"""Bamba: Mamba-2 in most layers, in the others attention with rotation of half of a head."""
+"""Bamba: Mamba-2 in most layers; the others have attention with RoPE on half of each head."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from model_zoo.weight_rules import LAYER, QKV, LayerNames, renamed
 
 @dataclass(frozen=True, kw_only=True)
 class BambaConfig(Mamba2Config, DecoderConfig):
-    """attn_layer_indices: the layers with attention, where layer_types is missing. attn_rotary_emb: elements of a head
-    that are rotated, in the place of ``partial_rotary_factor``.
+    """attn_layer_indices: the layers with attention, if layer_types is missing. attn_rotary_emb: rotated elements of a
+    head; overrides ``partial_rotary_factor``.
     """
 
     model_type: ClassVar[str] = "bamba"
@@ -49,7 +49,7 @@ class BambaConfig(Mamba2Config, DecoderConfig):
 
 
 def mixer(c: BambaConfig, kind: str) -> nn.Module:
-    """What mixes the tokens of a layer of this type."""
+    """The token mixer of a layer of this type: attention or Mamba-2."""
     if kind == MAMBA:
         return c.mamba_layer(c.rms_norm_eps)
     return attention(c, qkv_bias=c.attention_bias, out_bias=c.attention_bias)

@@ -1,4 +1,4 @@
-"""BERT, RoBERTa and XLM-RoBERTa: encoders with norms of sums, learned positions, token types, biases and GELU."""
+"""BERT, RoBERTa and XLM-RoBERTa: post-norm encoders with learned positions, token types, biases and GELU."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BertConfig(LearnedPositionsConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class RobertaConfig(BertConfig):
-    """The position of a text's first token is the row after ``pad_token_id``."""
+    """Positions start at ``pad_token_id + 1``."""
 
     model_type: ClassVar[str] = "roberta"
     prefix: ClassVar[str] = "roberta."
@@ -58,7 +58,7 @@ def model(c: BertConfig) -> Encoder:
 
 
 def bert_model(c: BertConfig, kind: Callable[..., Encoder]) -> Encoder:
-    """A ``kind`` with BERT's layers."""
+    """Build an encoder of class ``kind`` with BERT's layers."""
     norm = layer_norm(c.layer_norm_eps)
 
     def layer() -> NormedSumLayer:
@@ -99,7 +99,7 @@ def weights(c: BertConfig) -> WeightMap:
 
 
 def _norm(m: WeightMap, target: str, source: str) -> None:
-    """A norm; in checkpoints made from TensorFlow's, its weights are gamma and beta."""
+    """Map a norm, whose weights are named gamma and beta in checkpoints converted from TensorFlow."""
     m.either(f"{target}.weight", f"{source}.weight", f"{source}.gamma")
     m.either(f"{target}.bias", f"{source}.bias", f"{source}.beta")
 

@@ -16,7 +16,7 @@ from model_zoo.transformer import CausalLM, attention, layer_norm, plain_mlp, pr
 from model_zoo.weight_map import WeightMap
 from model_zoo.weight_rules import LAYER, renamed
 
-# Keys of MPT's attn_config, with the values that are supported; ``clip_qkv`` may have any.
+# Keys of MPT's attn_config, with the supported values; ``clip_qkv`` may have any value.
 MPT_ATTENTION: Mapping[str, tuple[Any, ...]] = {
     "alibi": (True,),
     "alibi_bias_max": (8, None),
@@ -53,7 +53,7 @@ class BloomConfig(DecoderConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MptConfig(DecoderConfig):
-    """clip_qkv: the greatest magnitude of elements of queries, keys and values."""
+    """clip_qkv: queries, keys and values are clamped to [-clip_qkv, clip_qkv]."""
 
     model_type: ClassVar[str] = "mpt"
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {

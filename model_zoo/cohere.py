@@ -1,6 +1,6 @@
-"""Cohere Command R, Aya: one norm for attention and feed-forward part in parallel, rotation of neighbouring elements.
+"""Cohere Command R, Aya: attention and MLP in parallel after one norm, interleaved RoPE.
 
-Cohere2 (Command A, R7B) has windows, and no rotation in the layers without one.
+Cohere2 (Command A, R7B) has sliding windows, and no RoPE in its full-attention layers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CohereConfig(DecoderConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Cohere2Config(LayerTypesConfig):
-    """sliding_window_pattern: every how many layers one sees all positions."""
+    """sliding_window_pattern: period of full-attention layers."""
 
     model_type: ClassVar[str] = "cohere2"
     interleaved_rotary: ClassVar[bool] = True
@@ -61,7 +61,7 @@ class Cohere2Config(LayerTypesConfig):
 
 
 def model(c: Any) -> CausalLM:
-    """From a CohereConfig or a Cohere2Config."""
+    """Build the model. c: a CohereConfig or Cohere2Config."""
     norm = layer_norm(c.layer_norm_eps, bias=False)
 
     def head_norm(heads: int) -> nn.Module | None:

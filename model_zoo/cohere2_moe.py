@@ -1,4 +1,4 @@
-"""Cohere2 with experts: Cohere2 whose feed-forward part is a mixture of experts but in the first layers."""
+"""Cohere2 with experts: a mixture of experts instead of the MLP, except in the first layers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from model_zoo.weight_rules import GATE_UP, LAYER, llama_names
 
 @dataclass(frozen=True, kw_only=True)
 class Cohere2MoeConfig(Cohere2Config):
-    """first_k_dense_replace, mlp_layer_types: layers without experts, of ``prefix_dense_intermediate_size`` elements;
-    ``prefix_dense_sliding_window_pattern`` is the pattern of their windows. expert_selection_fn: softmax or sigmoid.
-    shared_expert_combination_strategy: average or sum. rms_norm_eps: for RMS norms instead of layer norms.
+    """first_k_dense_replace, mlp_layer_types: which layers have a dense MLP, of ``prefix_dense_intermediate_size``
+    elements; ``prefix_dense_sliding_window_pattern``: period of full attention among them. expert_selection_fn: softmax
+    or sigmoid. shared_expert_combination_strategy: average or sum. rms_norm_eps: if given, norms are RMS norms.
     """
 
     model_type: ClassVar[str] = "cohere2_moe"
@@ -81,7 +81,7 @@ class Cohere2MoeConfig(Cohere2Config):
 
 
 class AveragedSparseMLP(SparseMLP):
-    """The average of what the chosen experts and the shared ones compute."""
+    """The average of the results of the routed and the shared experts."""
 
     def forward(self, x_BSD: Tensor) -> Tensor:
         return super().forward(x_BSD) * 0.5

@@ -1,4 +1,4 @@
-"""The base classes of models' configurations, read from Hugging Face's config.json."""
+"""Base classes of model configurations, which are read from Hugging Face's config.json."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ COMMON_NAMES = {
 
 @dataclass(frozen=True)
 class AttentionKind:
-    """What distinguishes the attention of some layers; layers of one ``name`` share a cache.
+    """Parameters of the attention of a group of layers; layers of equal kind share a KV cache.
 
-    window: the number of positions that a token attends to, None for all. chunked: they are those of its chunk, of
-    so many positions, instead of the last ones. rope: None for a layer without rotation.
-    head_dim, heads, kv_heads: where they differ from the config's ``head_dim``, ``num_attention_heads`` and
-    ``num_key_value_heads``. value_dim: elements of a value, where they are not those of a key. latent: of latent
-    attention, the number of first elements of a stored vector that are the value of all heads.
+    window: the number of positions that a token attends to, None for all. chunked: the window is the token's chunk of
+    ``window`` positions instead of the last ``window`` positions. rope: None for a layer without RoPE.
+    head_dim, heads, kv_heads: override the config's ``head_dim``, ``num_attention_heads`` and
+    ``num_key_value_heads``. value_dim: elements of a value, if it differs from a key. latent: for latent attention
+    (MLA), the number of leading elements of a cached vector that are the value of all heads.
     """
 
     name: str = ""
@@ -66,7 +66,7 @@ class AttentionKind:
 
 @dataclass(frozen=True)
 class RecurrentKind:
-    """The recurrent states of some layers: the arrays of one of them, without an axis of layers."""
+    """The recurrent state of a group of layers. arrays: those of one layer, without the layer axis."""
 
     arrays: tuple[SequenceArray, ...]
     name: str = ""
@@ -81,11 +81,11 @@ class BaseConfig:
     """Sizes of a model that continues a sequence of tokens. Field names are Hugging Face's keys.
 
     context_window_size: maximum length of a sequence. prefill_chunk_size, max_batch_size: maximum numbers of tokens and
-    of sequences of one call.
+    of sequences in one call.
 
-    Of a subclass: ``names`` lists other keys for a field, the first found wins; ``ignored`` are keys of its
-    checkpoints without a meaning; ``chat_keys`` are the keys of mlc-chat-config.json's model_config, in its order;
-    ``neutral`` has the values that differ from ``NEUTRAL``.
+    Class variables of a subclass: ``names``, other keys for a field, of which the first found wins; ``ignored``, keys
+    of its checkpoints without an effect; ``chat_keys``, the keys of mlc-chat-config.json's model_config, in order;
+    ``neutral``, values without an effect, which override ``NEUTRAL``.
     """
 
     model_type: ClassVar[str] = ""
@@ -118,12 +118,12 @@ class BaseConfig:
 
     @property
     def embedding_size(self) -> int:
-        """Elements of what the model computes from a token alone, before all layers."""
+        """Elements of a token's embedding, the result of ``embed``."""
         return self.hidden_size
 
     @property
     def kv_layers(self) -> int:
-        """How many first layers have states of their own; the others use those of the last one of the same kind."""
+        """The number of first layers with own states; later layers share those of the last such layer of their kind."""
         return self.num_hidden_layers
 
     @property
@@ -133,7 +133,7 @@ class BaseConfig:
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
-        """From config.json, of transformers 4 or 5, or from the model_config of an mlc-chat-config.json.
+        """Parse a config.json of transformers 4 or 5, or the model_config of an mlc-chat-config.json.
 
         Raises UnsupportedError for a key that changes the computation in a way that this model does not implement and
         for a key with no known meaning, and MLCError for a missing or invalid size.
@@ -157,7 +157,7 @@ class BaseConfig:
     def chat_model_config(self) -> dict[str, Any]:
         """The model_config of mlc-chat-config.json, from which ``from_hf`` makes an equal configuration.
 
-        Keys beyond the public ones appear only where they differ from the default.
+        Keys other than ``chat_keys`` appear only if their values differ from the default.
         """
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         public = {**values, **PARALLEL, **self._public()}
@@ -169,7 +169,7 @@ class BaseConfig:
         return result | {f.name: values[f.name] for f in fields(self) if f.name in changed - covered}
 
     def _public(self) -> dict[str, Any]:
-        """Values of public keys that are not the names of fields."""
+        """Values of ``chat_keys`` that are not the names of fields."""
         return {}
 
 
@@ -177,9 +177,9 @@ class BaseConfig:
 class DecoderConfig(BaseConfig):
     """Sizes of a decoder with attention.
 
-    Fields of models that have them: ``sliding_window``, the number of positions that a token attends to,
-    ``attention_sink_size``, the number of first positions besides, and ``partial_rotary_factor``, the part of a head
-    that is rotated. ``interleaved_rotary``: pairs are (2 d, 2 d + 1) instead of (d, d + R/2).
+    Optional fields: ``sliding_window``, the number of last positions that a token attends to; ``attention_sink_size``,
+    the number of first positions that it attends to as well; ``partial_rotary_factor``, the rotated fraction of a head.
+    interleaved_rotary: RoPE rotates pairs (2 d, 2 d + 1) instead of (d, d + R/2).
     """
 
     chat_keys: ClassVar[tuple[str, ...]] = CHAT_KEYS
@@ -212,7 +212,7 @@ class DecoderConfig(BaseConfig):
             )
 
     def check_positions(self, count: int) -> None:
-        """Raise MLCError where the context is longer than ``count``, the number of learned positions."""
+        """Raise MLCError if the context is longer than ``count``, the number of learned positions."""
         if self.context_window_size > count:
             raise MLCError(
                 f"context_window_size: got {self.context_window_size}; expected at most the {count} learned positions",
@@ -221,7 +221,7 @@ class DecoderConfig(BaseConfig):
 
     @property
     def rotary_axes(self) -> tuple[int, ...]:
-        """For each pair, the axis of the positions that rotate it; () where positions have one axis."""
+        """For each rotated pair, the axis of the positions that rotates it; () if positions have a single axis."""
         return ()
 
     @cached_property
@@ -241,7 +241,7 @@ class DecoderConfig(BaseConfig):
 
     @property
     def layer_kinds(self) -> tuple[LayerKinds, ...]:
-        """The states of each layer: a cache, unless a model says otherwise."""
+        """The states of each layer: by default, one KV cache."""
         return tuple((kind,) for kind in self.attention_kinds)
 
     def _public(self) -> dict[str, Any]:
@@ -249,12 +249,12 @@ class DecoderConfig(BaseConfig):
 
 
 def keys_of(cls: type[BaseConfig], name: str) -> tuple[str, ...]:
-    """The keys of config.json for a field, the first found wins."""
+    """The keys of config.json for a field; the first found wins."""
     return (name, *cls.names.get(name, ()), *COMMON_NAMES.get(name, ()))
 
 
 def _is_null(cls: type[BaseConfig], values: Mapping[str, Any], f: Any) -> bool:
-    """Whether the file says null for a field that may be None."""
+    """Whether the value of a field that may be None is null in the file."""
     return str(f.type).endswith("| None") and any(key in values for key in keys_of(cls, f.name))
 
 
@@ -266,6 +266,6 @@ def _find(cls: type[BaseConfig], values: Mapping[str, Any], name: str) -> Any:
 
 
 def _unread(cls: type[BaseConfig], values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries that no field is read from."""
+    """The entries that belong to no field and are not ignored."""
     read = {key for name in known for key in keys_of(cls, name)} | cls.ignored
     return {key: value for key, value in values.items() if key not in read}

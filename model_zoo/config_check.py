@@ -53,13 +53,13 @@ def check_values(values: Mapping[str, Any], types: Mapping[str, str]) -> None:
 
 
 def check_chosen_experts(chosen: int, key: str, count: int) -> None:
-    """Raise MLCError where a token chooses more than the ``count`` experts that the entry ``key`` gives."""
+    """Raise MLCError if ``chosen`` experts per token exceed ``count``, the value of the entry ``key``."""
     if chosen > count:
         raise MLCError(f"num_experts_per_tok: got {chosen}; expected at most {key}, {count}", where=["config.json"])
 
 
 def invalid(name: str, value: object, expected: str) -> MLCError:
-    """The error for a value that makes no sense."""
+    """The error for an invalid value."""
     return MLCError(f"{name}: got {_shown(value)}; expected {expected}", where=["config.json"])
 
 

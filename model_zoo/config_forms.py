@@ -1,4 +1,4 @@
-"""The forms in which config.json says the same, by version of transformers: one of them is made of all."""
+"""Normalization of config.json entries whose form differs between versions of transformers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from model_zoo.config_keys import LAYER_TYPES
 
 
 def text_part(raw: Mapping[str, Any], other_keys: Container[str]) -> Mapping[str, Any]:
-    """The entries of the text model in the config of one that also takes images or sound.
+    """The entries of the text model in the config of a model that also takes images or sound.
 
-    other_keys: those of the other parts. ``raw`` itself where it has no ``text_config``.
+    other_keys: keys of the other parts. Returns ``raw`` itself if it has no ``text_config``.
     """
     text = raw.get("text_config")
     if text is None:
@@ -54,7 +54,7 @@ def _is_default(scaling: Mapping[str, Any]) -> bool:
 
 
 def without_window(values: dict[str, Any]) -> dict[str, Any]:
-    """Set ``sliding_window`` to 0 where the config disables it, so that the model's default does not apply.
+    """Set ``sliding_window`` to 0 if the config disables it, so that the model's default does not apply.
 
     An ``attention_sink_size`` of -1 means none and is set to None.
     """

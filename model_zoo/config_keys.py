@@ -1,4 +1,4 @@
-"""Keys of a config.json that an architecture does not read: which may be ignored, and which are refused."""
+"""Keys of a config.json that an architecture does not read: keys that may be ignored, and keys that are refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mlc_errors import MLCError, UnsupportedError
 
 LAYER_TYPES = ("full_attention", "sliding_attention")
 
-# Keys that change the computation, with the values that do not. A model that supports a key has a field of that name.
+# Keys that change the computation -> values without an effect. A model that supports a key has a field of that name.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "attention_multiplier": (None,),
     "attn_logit_softcapping": (None,),
@@ -44,7 +44,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "norm_type": ("layer_norm", "rms_norm"),
     "use_parallel_residual": (None, False),
 }
-# Keys that leave the computation as it is, whatever their value.
+# Keys that do not change the computation, whatever their value.
 HARMLESS = frozenset(
     """
     _attn_implementation add_bos_token architectures attention_dropout attention_probs_dropout_prob
@@ -70,9 +70,9 @@ HARMLESS = frozenset(
 
 
 def refuse_unsupported(model_type: str, unread: Mapping[str, Any], neutral_here: Mapping[str, tuple[Any, ...]]) -> None:
-    """Raise UnsupportedError for a key that changes the computation, and for one of unknown meaning.
+    """Raise UnsupportedError for a key that changes the computation, and for an unknown key.
 
-    neutral_here: values of keys that leave this model's computation as it is, in the place of ``NEUTRAL``'s.
+    neutral_here: key -> values without an effect on this model; overrides ``NEUTRAL``.
     """
     neutral = {**NEUTRAL, **neutral_here}
     for key, value in unread.items():
@@ -92,12 +92,12 @@ def refuse_unsupported(model_type: str, unread: Mapping[str, Any], neutral_here:
 
 
 def _is_harmless(key: str, value: Any) -> bool:
-    """Whether a key may be ignored: it is known to be, its name is private, or its value switches nothing on."""
+    """Whether a key may be ignored: it is in ``HARMLESS``, private (``_``), or its value is empty or false."""
     return key in HARMLESS or key.startswith("_") or value in (None, False, "", [], {})
 
 
 def check_equal_layers(values: Mapping[str, Any]) -> None:
-    """Raise UnsupportedError where layers differ."""
+    """Raise UnsupportedError if ``layer_types`` differ between layers."""
     layers = values.get("layer_types") or []
     if not isinstance(layers, list) or not all(isinstance(kind, str) for kind in layers):
         raise MLCError("layer_types: expected a list of names", where=["config.json"])

@@ -1,4 +1,4 @@
-"""CWM (Code World Model): Llama with windows in three of four layers."""
+"""CWM (Code World Model): Llama with a sliding window in three of four layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeBERTa v2 and v3: BERT whose scores depend on relative positions, to which tokens attend and which attend to them.
+"""DeBERTa v2 and v3: BERT with disentangled attention: content-to-position and position-to-content scores.
 
 He et al. 2021, "DeBERTa: Decoding-enhanced BERT with Disentangled Attention", and "DeBERTaV3".
 """
@@ -28,9 +28,9 @@ NO_NORM, LAYER_NORM = "none", "layer_norm"
 
 @dataclass(frozen=True, kw_only=True)
 class DebertaV2Config(EncoderConfig):
-    """max_relative_positions: the greatest distance that counts. position_buckets: rows for distances to one side, of
-    which those farther than half of it share some; 0 for a row each. norm_rel_ebd: of the table of these rows.
-    share_att_key: they are projected as tokens are. A call has the tokens of one text by default.
+    """max_relative_positions: distances are clamped to it. position_buckets: table rows for distances to one side;
+    distances above half of it share rows; 0: one row for each. norm_rel_ebd: norm of the table. share_att_key: whether
+    the table is projected by the weights of queries and keys. By default, a call takes the tokens of one text.
     """
 
     model_type: ClassVar[str] = "deberta-v2"
@@ -85,7 +85,7 @@ class DebertaV2Config(EncoderConfig):
 
 
 def _buckets(distance: np.ndarray, count: int, farthest: int) -> np.ndarray:
-    """Of distances up to ``count / 2`` one each, of farther ones by their logarithms ("DeBERTaV3", section 2.2)."""
+    """Bucket distances: one bucket each up to ``count / 2``, logarithmic beyond ("DeBERTaV3", section 2.2)."""
     half = np.float32(count // 2)
     magnitude = np.maximum(np.abs(distance), half - 1).astype(np.float32)
     share = np.log(magnitude / half) / np.log((np.float32(farthest) - 1) / half)
@@ -104,7 +104,7 @@ def model(c: DebertaV2Config) -> Encoder:
 
 
 def weights(c: DebertaV2Config) -> WeightMap:
-    """The products of a layer with the table of positions are computed here, once for all texts."""
+    """The projections of the table of positions do not depend on the text, and are computed at conversion."""
     embeddings, layers = f"{PREFIX}embeddings", f"{PREFIX}encoder.layer.{{}}"
     outer = {"model.embed_tokens": f"{embeddings}.word_embeddings", "model.embed_norm": f"{embeddings}.LayerNorm"}
     if c.type_vocab_size:
@@ -133,7 +133,7 @@ def weights(c: DebertaV2Config) -> WeightMap:
 
 
 def _projection(c: DebertaV2Config) -> Callable[..., np.ndarray]:
-    """Of weight [D, D], bias [D], the table [>= P, D] and its norm -> float32 [heads, P, elements of a head]."""
+    """The projection (weight [D, D], bias [D], table [>= P, D], its norm) -> float32 [heads, P, elements of a head]."""
 
     def position_products(weight: np.ndarray, bias: np.ndarray, table: np.ndarray, *norm: np.ndarray) -> np.ndarray:
         weight, bias, x, *norms = (a.astype(np.float32) for a in (weight, bias, table[: 2 * c.side], *norm))

@@ -20,20 +20,20 @@ from mlc_errors import MLCError
 from model_zoo.config import AttentionKind, BaseConfig, DecoderConfig, RecurrentKind
 
 TOP_LOGPROBS = 20
-"""Alternatives of a token that ``logprobs`` returns."""
+"""The number of most probable tokens that ``logprobs`` returns."""
 
 
 def states(config: BaseConfig, kv_dtype: str) -> tuple[State, ...]:
-    """A state for the layers of each kind: a paged KV cache, with values of ``kv_dtype``, or a recurrent state."""
+    """One state for each kind of layer: a paged KV cache of ``kv_dtype``, or a recurrent state."""
     kinds = [kind for layer in config.layer_kinds[: config.kv_layers] for kind in layer]
     return tuple(_state(config, kv_dtype, kind, kinds.count(kind)) for kind in dict.fromkeys(kinds))
 
 
 def places(config: BaseConfig) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """For each layer and each state that it uses: its index in ``states``, and the layer's own among those with it.
+    """For each layer and each state that it uses: the index in ``states``, and the layer's index in that state.
 
-    Layers after the first ``kv_layers`` use the keys and values of the last one before that is of their kind. Raises
-    MLCError where there is none.
+    Layers after the first ``kv_layers`` use the keys and values of the last of those layers that is of their kind.
+    Raises MLCError if there is none.
     """
     own = config.layer_kinds[: config.kv_layers]
     order = list(dict.fromkeys(kind for layer in own for kind in layer))
@@ -84,14 +84,14 @@ def _cache(config: DecoderConfig, dtype: str, kind: AttentionKind, layers: int, 
 def entry_points(model: Any, config: Any, states: Sequence[State], dtype: str) -> Mapping[str, spec.Function]:
     """The exported functions of a decoder.
 
-    config: has ``embedding_size``, ``vocab_size``, ``prefill_chunk_size`` and ``max_batch_size``. dtype: of embeddings
-    and hidden states; logits are float32.
+    config: has ``embedding_size``, ``vocab_size``, ``prefill_chunk_size`` and ``max_batch_size``. dtype: that of
+    embeddings and hidden states; logits are float32.
     """
     return _Decoder(model, config, states, dtype).functions()
 
 
 def embedding_entry_points(model: Any, config: Any, states: Sequence[State], dtype: str) -> Mapping[str, spec.Function]:
-    """Those of ``entry_points`` that hidden states take."""
+    """The subset of ``entry_points`` that computes hidden states, for embedding models."""
     functions = entry_points(model, config, states, dtype)
     return {name: functions[name] for name in ("embed", "batch_prefill_to_last_hidden_states")}
 
@@ -99,7 +99,7 @@ def embedding_entry_points(model: Any, config: Any, states: Sequence[State], dty
 def draft_head_entry_points(
     model: Any, config: Any, states: Sequence[State], dtype: str
 ) -> Mapping[str, spec.Function]:
-    """What draft heads take besides: hidden states of steps, float32 [B, 1, D], and the logits of hidden states."""
+    """The functions that draft heads need too: hidden states of decode steps, float32 [B, 1, D], and their logits."""
     return _Decoder(model, config, states, dtype).draft_head_functions()
 
 
@@ -131,11 +131,11 @@ class _Decoder:
         return self._logits(op.take(hidden, logit_positions, axis=1))
 
     def last_hidden_states(self, input_embed: Tensor, views: Sequence[Any]) -> Tensor:
-        """[1, S, D], what the output head would take"""
+        """float32 [1, S, D], the input of the output head."""
         return self.model.forward(input_embed, *views).astype("float32")
 
     def last_hidden_states_of_steps(self, input_embed: Tensor, views: Sequence[Any]) -> Tensor:
-        """[B, 1, D], computed as ``batch_decode`` is"""
+        """float32 [B, 1, D], computed as [1, B, D] like ``batch_decode``."""
         batch, one, size = input_embed.shape
         hidden = self.last_hidden_states(input_embed.reshape(one, batch, size), views)
         return hidden.reshape(batch, one, hidden.shape[-1])
@@ -159,13 +159,13 @@ class _Decoder:
         typical_p: Tensor,
         uniform: Tensor,
     ) -> Tensor:
-        """As ``sample``, with all filters."""
+        """Like ``sample``, with the filters top-k, top-p, min-p and typical-p."""
         probs = op.softmax_with_temperature(logits, temperature)
         kept = op.filter_probabilities(probs, top_k, top_p, min_p, typical_p)
         return op.sample_top_p(kept, op.ones(uniform.shape), uniform)
 
     def logprobs(self, logits: Tensor, token: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The logarithm of each token's probability, [B], and the greatest ones with their tokens, [B, k]."""
+        """The log probability of each token, [B], and the k greatest log probabilities and their tokens, [B, k]."""
         logs = op.log_softmax(logits)
         found = op.topk(logs, min(TOP_LOGPROBS, self.config.vocab_size))
         assert isinstance(found, tuple)

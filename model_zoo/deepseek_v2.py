@@ -20,14 +20,14 @@ GREEDY, GROUPED = "greedy", "group_limited_greedy"
 
 @dataclass(frozen=True, kw_only=True)
 class DeepseekConfig(LatentConfig, RoutedConfig):
-    """The keys of DeepSeek-V2 and later models."""
+    """The keys that DeepSeek-V2 and later models share."""
 
     ignored: ClassVar[frozenset[str]] = TRAINING | {"qk_head_dim"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeepseekV2Config(DeepseekConfig):
-    """topk_method: without groups ``greedy``, with groups ``group_limited_greedy``."""
+    """topk_method: ``greedy`` (without groups) or ``group_limited_greedy``."""
 
     model_type: ClassVar[str] = "deepseek_v2"
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"scoring_func": ("softmax",)}

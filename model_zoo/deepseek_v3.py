@@ -1,4 +1,4 @@
-"""DeepSeek-V3, R1, Kimi K2: DeepSeek-V2 with sigmoid routers, whose scores are corrected for the choice of experts."""
+"""DeepSeek-V3, R1, Kimi K2: DeepSeek-V2 with sigmoid routers, whose scores get a bias for the choice of experts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROUTER: Mapping[str, tuple[Any, ...]] = {"scoring_func": ("sigmoid",), "topk_met
 
 @dataclass(frozen=True, kw_only=True)
 class SigmoidConfig(RoutedConfig):
-    """Routers of DeepSeek-V3 (DeepSeek-AI 2024, "DeepSeek-V3", section 2.1.2)."""
+    """Base of configurations with routers of DeepSeek-V3 (DeepSeek-AI 2024, "DeepSeek-V3", section 2.1.2)."""
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = ROUTER
     score: ClassVar[str] = "sigmoid"

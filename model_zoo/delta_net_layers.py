@@ -1,4 +1,4 @@
-"""Configurations and weights that models with gated delta nets share."""
+"""Configuration base and weight paths of models with gated delta nets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINEAR = "linear_attention"
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaNetConfig(HybridConfig, DecoderConfig):
-    """layer_types: LINEAR or FULL for each layer. linear_*: sizes of delta nets, those of ``DeltaNetSizes``."""
+    """layer_types: LINEAR or FULL for each layer. linear_*: sizes of delta nets, see ``DeltaNetSizes``."""
 
     linear_num_key_heads: int
     linear_num_value_heads: int
@@ -43,6 +43,6 @@ class DeltaNetConfig(HybridConfig, DecoderConfig):
 
 
 def delta_nets(c: DeltaNetConfig) -> list[tuple[str, str]]:
-    """The paths of delta nets, of the model and of its checkpoints."""
+    """(path in the model, path in checkpoints) of each delta net."""
     layers = [LAYER.format(i) for i, kind in enumerate(c.types) if kind == LINEAR]
     return [(f"{layer}.self_attn", f"{layer}.linear_attn") for layer in layers]

@@ -1,4 +1,4 @@
-"""Learned biases of scores by the distance of positions (Raffel et al. 2020, section 2.1)."""
+"""Learned relative position biases of attention scores (T5; Raffel et al. 2020, section 2.1)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from model_zoo.transformer import Encoder
 
 
 class DistanceBiases(nn.Module):
-    """What is added to scores; weight [buckets, heads]. backward: distances are not positive; see ``buckets``."""
+    """Biases that are added to scores. weight: [buckets, heads]. backward: all distances are <= 0; see ``buckets``."""
 
     def __init__(self, heads: int, count: int, farthest: int, backward: bool = False):
         self.weight = Parameter((count, heads))
         self.buckets = buckets(count, farthest, backward)
 
     def forward(self) -> Tensor:
-        """float32 [heads, 2 R + 1]"""
+        """float32 [heads, 2 R + 1], for distances from -R to R = ``farthest``."""
         chosen = op.take(self.weight.astype("float32"), Tensor(constant(self.buckets)), axis=0)
         return op.permute_dims(chosen, (1, 0))
 
@@ -43,7 +43,8 @@ class BiasedEncoder(Encoder):
 def buckets(count: int, farthest: int, backward: bool) -> np.ndarray:
     """The bucket of each distance, key position - query position, from -farthest to farthest; int32.
 
-    Of those for one direction, half are for a distance each, and half for ranges that grow exponentially.
+    For each direction, half of the buckets have one distance each, the others have exponentially growing ranges.
+    backward: only distances <= 0 occur, which get all ``count`` buckets; else each direction gets half of them.
     """
     distance = np.arange(-farthest, farthest + 1)
     half = count if backward else count // 2

@@ -1,4 +1,4 @@
-"""DistilBERT: BERT without token types, under names of its own (Sanh et al. 2019)."""
+"""DistilBERT: BERT without token types, with other names in checkpoints (Sanh et al. 2019)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DistilBertConfig(BertConfig):
 
 
 def weights(c: DistilBertConfig) -> WeightMap:
-    """Sinusoidal positions are stored as learned ones are."""
+    """Sinusoidal positions are stored in checkpoints like learned positions."""
     prefix = c.prefix
     outer = {
         "model.embed_tokens": f"{prefix}embeddings.word_embeddings",

@@ -1,4 +1,4 @@
-"""Doge: Qwen3 with a bias of each key, computed from its value, and learned factors of residuals.
+"""Doge: Qwen3 with a score bias for each key, computed from its value, and learned factors of residuals.
 
 Shi et al. 2025, "Trainable Dynamic Mask Sparse Attention". H heads of keys, K elements of a key.
 """
@@ -20,12 +20,12 @@ from model_zoo.config_check import unsupported
 from model_zoo.transformer import CausalLM, PreNormLayer, gated_mlp, rms_norm
 from model_zoo.weight_rules import llama_names
 
-EXTRA = 8  # elements by which keys are longer than in the checkpoint, of which one is used
+EXTRA = 8  # elements appended to keys, of which one holds the bias
 
 
 @dataclass(frozen=True, kw_only=True)
 class DogeConfig(DecoderConfig):
-    """keep_window_size: a longer text would make tokens see only so many keys, those with the greatest biases."""
+    """keep_window_size: in a longer text, tokens would see only this many keys, those with the greatest biases."""
 
     model_type: ClassVar[str] = "doge"
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"is_moe": (None, False)}
@@ -52,7 +52,7 @@ class DogeConfig(DecoderConfig):
 class DogeAttention(SelfAttention):
     """Attention in which ``exp(A * softplus(dt_proj(values)))``, one number for each key, is added to its scores.
 
-    The number is an element of the key, after those that are rotated, and queries have a constant there.
+    The number is stored as an extra element of the key, after the rotated elements; queries have a constant there.
     """
 
     def __init__(self, c: DogeConfig):
@@ -87,7 +87,7 @@ class DogeAttention(SelfAttention):
 
 
 class DogeLayer(PreNormLayer):
-    """x is multiplied by ``input_residual`` and ``post_attention_residual``, [D] each, before a part is added to it."""
+    """Layer whose residuals are multiplied by ``input_residual`` and ``post_attention_residual``, [D] each."""
 
     def __init__(self, c: DogeConfig):
         mlp = gated_mlp(c, c.hidden_act, c.mlp_bias)

@@ -1,6 +1,6 @@
-"""EAGLE: a draft head, layers of Llama over a token's embedding and the hidden state before it (Li et al. 2024).
+"""EAGLE: a draft head of Llama layers over a token's embedding and the previous hidden state (Li et al. 2024).
 
-The first layer has no norm before attention. Logits are those of the output head of the model that it drafts for.
+The first layer has no norm before attention. Logits are computed by the output head of the target model.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from model_zoo.weight_rules import llama_names
 
 @dataclass(frozen=True, kw_only=True)
 class EagleConfig(LlamaConfig):
-    """bias: of the product that joins embedding and hidden state."""
+    """bias: whether the linear layer that joins embedding and hidden state has a bias."""
 
     model_type: ClassVar[str] = "eagle"
     bias: bool = True
@@ -54,7 +54,7 @@ class Eagle(nn.Module):
 
 
 def entry_points(model: Eagle, c: EagleConfig, states: Sequence[State], dtype: str) -> Mapping[str, spec.Function]:
-    """embed, fuse_embed_hidden_states, and the hidden states of prompts [1, S, D] and of steps [B, 1, D]."""
+    """The functions embed, fuse_embed_hidden_states, and the hidden states of prompts [1, S, D] and steps [B, 1, D]."""
 
     def embed(input_ids: Tensor) -> Tensor:
         return model.embed(input_ids).astype(dtype)

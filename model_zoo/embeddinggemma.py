@@ -1,4 +1,4 @@
-"""EmbeddingGemma: the layers of Gemma 3 as an encoder, with a window to both sides, and dense heads after pooling."""
+"""EmbeddingGemma: Gemma 3 as an encoder, with bidirectional sliding windows, and dense layers after pooling."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The states and functions of an encoder: encode, and project where the model has dense heads.
+"""The states and functions of an encoder: encode, and project if the model has dense heads.
 
-An encoder's module offers ``embed``: int32 [S] and, where the configuration has a ``type_vocab_size``, the types of the
-tokens, int32 [S] -> [S, D]; ``forward``: [1, S, D] and a view of each state -> the last hidden states [1, S, D]; with
+An encoder's module offers ``embed``: int32 [S] and, if the configuration has a ``type_vocab_size``, the token types,
+int32 [S] -> [S, D]; ``forward``: [1, S, D] and a view of each state -> the last hidden states [1, S, D]; with
 dense heads ``project``: [B, D] -> [B, E]. B batch, S tokens of all sequences of a call, D hidden, E embedding.
 """
 
@@ -23,7 +23,7 @@ DENSE_ACTIVATIONS = ("identity", "tanh")
 
 @dataclass(frozen=True, kw_only=True)
 class WholeTextConfig(DecoderConfig):
-    """A text is computed in one call: ``prefill_chunk_size`` is at least ``context_window_size``."""
+    """Base of models that compute a text in one call: ``prefill_chunk_size`` is at least ``context_window_size``."""
 
     def __post_init__(self) -> None:
         self._fill("prefill_chunk_size", max(self.context_window_size, MAX_PREFILL_CHUNK))
@@ -38,8 +38,9 @@ class WholeTextConfig(DecoderConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig(WholeTextConfig):
-    """type_vocab_size: rows of the table of token types, 0 for a model without one. dense_sizes: elements of the
-    results of dense heads, which are applied to a pooled vector in turn; dense_bias, dense_activation: of each head.
+    """type_vocab_size: rows of the token type embedding, 0 or None for a model without it. dense_sizes: output sizes
+    of the dense heads, which are applied to a pooled vector one after the other, with ``dense_bias`` and
+    ``dense_activation``.
     """
 
     type_vocab_size: int | None = None
@@ -78,15 +79,15 @@ class LearnedPositionsConfig(EncoderConfig):
 
 
 def states(config: DecoderConfig, kv_dtype: str) -> tuple[State, ...]:
-    """Keys and values of a call's tokens; the layers of each kind of attention share the memory of one."""
+    """KV caches of the tokens of one call; layers of one attention kind reuse the same memory."""
     states = decoder.states(config, kv_dtype)
     return tuple(replace(s, kept=False) for s in states if isinstance(s, KVCacheConfig))
 
 
 def entry_points(model: Any, config: Any, states: Sequence[State], dtype: str) -> Mapping[str, spec.Function]:
-    """The exported functions of an encoder; dtype: of activations. Results are float32.
+    """The exported functions of an encoder. dtype: that of activations; results are float32.
 
-    encode: ``input_ids`` int32 [S], perhaps ``token_types`` int32 [S], the states with ``token_seq``, ``token_pos``
+    encode: ``input_ids`` int32 [S], optional ``token_types`` int32 [S], the states with ``token_seq``, ``token_pos``
     int32 [S] and ``lengths`` int32 [sequences] -> [S, D]. project: ``pooled`` float32 [B, D] -> [B, E].
     """
 

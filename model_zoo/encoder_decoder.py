@@ -1,11 +1,11 @@
-"""The states and functions of a decoder that also attends to a source, which an encoder computes.
+"""The states and functions of an encoder-decoder model: a decoder with cross attention to an encoded source.
 
-A sequence is the source's tokens and then the decoder's: both have positions in one order. ``encode_source`` stores
-keys and values of the source for each layer of the decoder; the functions of a decoder take the tokens after it and
+A sequence is the source's tokens followed by the decoder's, with consecutive positions. ``encode_source`` stores
+keys and values of the source for each layer of the decoder; the functions of the decoder take the later tokens and
 ``source_lengths``, int32 [sequences].
 
-The model offers what ``decoder.entry_points`` needs; its ``forward`` gets the views of the decoder's own keys and
-values and of the source's. ``encode``: int32 [S], the views of the encoder's own keys and values and of the source's,
+The model offers the methods that ``decoder.entry_points`` needs; its ``forward`` takes the views of the decoder's KV
+cache and of the source's. ``encode``: int32 [S], the views of the encoder's KV cache and of the source's,
 and the dtype of activations -> the source's hidden states [1, S, D].
 """
 
@@ -30,7 +30,7 @@ EXPORTED = (
 
 @dataclass(frozen=True, eq=False)
 class TargetKV(KVCacheConfig):
-    """Keys and values of the tokens after a source; their positions count from its end."""
+    """KV cache of the tokens after a source; positions count from its end."""
 
     def fields(self) -> dict[str, spec.Tensor]:
         return {**super().fields(), "source_lengths": spec.Tensor(("num_seqs",), "int32")}
@@ -45,7 +45,7 @@ class TargetKV(KVCacheConfig):
 
 
 class TargetCache(PagedKVCache):
-    """The view of a ``TargetKV``. source_lengths: int32 [sequences], the tokens of each source."""
+    """The view of a ``TargetKV``. source_lengths: int32 [sequences], number of tokens of each source."""
 
     def __init__(self, config: TargetKV, tokens: Tokens, source_lengths: Tensor, arrays: Mapping[str, Tensor]):
         super().__init__(config, tokens, **arrays)
@@ -60,7 +60,7 @@ class TargetCache(PagedKVCache):
 
 
 def states(config: Any, kv_dtype: str) -> tuple[State, ...]:
-    """The decoder's own keys and values, those of the source, and the encoder's, which are kept for a call only.
+    """The KV caches of the decoder, of the source, and of the encoder, which is kept for one call only.
 
     config: a ``DecoderConfig`` of the encoder, with ``num_decoder_layers``.
     """
@@ -72,7 +72,7 @@ def states(config: Any, kv_dtype: str) -> tuple[State, ...]:
 
 
 def entry_points(model: Any, config: Any, states: Sequence[State], dtype: str) -> Mapping[str, spec.Function]:
-    """encode_source: [1, S, D], float32; and the functions of a decoder; see ``decoder.entry_points``."""
+    """The functions ``encode_source``, int32 [S] -> float32 [1, S, D], and those of ``decoder.entry_points``."""
     *of_decoder, of_encoder = states
     of_source = (of_decoder[1], of_encoder)
 

@@ -1,4 +1,4 @@
-"""ERNIE 4.5 with experts: softmax routers whose scores are corrected for the choice, shared experts."""
+"""ERNIE 4.5 with experts: softmax routers whose scores get a bias for the choice of experts, shared experts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EXAONE 4: norms after both parts of a layer, norms of queries and keys, windows; no rotation where all is seen."""
+"""EXAONE 4: norms after attention and MLP, QK norms, sliding windows; no RoPE in full-attention layers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from model_zoo.weight_rules import llama_names
 
 @dataclass(frozen=True, kw_only=True)
 class Exaone4Config(LayerTypesConfig):
-    """sliding_window_pattern: every how many layers one sees all positions, or a word such as LLLG of that length.
+    """sliding_window_pattern: period of full-attention layers, as a number or a string of that length such as LLLG.
 
-    A model without any window rotates in all layers.
+    A model without a window has RoPE in all layers.
     """
 
     model_type: ClassVar[str] = "exaone4"

@@ -1,4 +1,4 @@
-"""K-EXAONE: DeepSeek-V3's experts with EXAONE 4's attention and norms before both parts of a layer."""
+"""K-EXAONE: DeepSeek-V3's experts with EXAONE 4's attention in pre-norm layers."""
 
 from __future__ import annotations
 

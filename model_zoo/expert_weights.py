@@ -1,4 +1,4 @@
-"""Rules for the weights of experts, of which checkpoints have a tensor each, or one for all of a layer."""
+"""Weight map rules for experts, whose weights are stored per expert or stacked per layer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ EXPERT_TENSORS = ("gate_proj", "up_proj", "down_proj")
 def expert_rules(
     m: WeightMap, up: str, down: str, count: int, stacked: str, separate: str, names: tuple[str, str, str]
 ) -> None:
-    """The parameters ``up``, with the rows of gates before those of inputs, and ``down`` of ``count`` experts.
+    """Map the parameters ``up``, whose rows are gates, then inputs, and ``down`` of ``count`` experts.
 
-    stacked: the path of ``gate_up_proj`` and ``down_proj``, as transformers 5 has them, or of ``EXPERT_TENSORS``.
-    separate: the path of expert ``{}``, with ``names`` of its gate, its input and its output.
+    stacked: path of ``gate_up_proj`` and ``down_proj`` (transformers 5) or of ``EXPERT_TENSORS``. separate: path of
+    expert ``{}``. names: those of its gate, up and down projection.
     """
 
     def of_all(name: str) -> list[CheckpointTensor]:
@@ -27,5 +27,5 @@ def expert_rules(
 
 
 def joined(stacked: str, kind: str = "weight") -> Concat:
-    """Gates and inputs of all experts, of which a GGUF file has a tensor each; kind: "weight" or "bias"."""
+    """Concatenate gates and inputs of all experts, which are separate in GGUF files; kind: "weight" or "bias"."""
     return Concat(tuple(CheckpointTensor(f"{stacked}.{name}.{kind}") for name in EXPERT_TENSORS[:2]), axis=1)

@@ -1,4 +1,4 @@
-"""Falcon: layer norms, attention and feed-forward part in parallel or in turn, few heads of keys, perhaps ALiBi."""
+"""Falcon: layer norms, attention and MLP in parallel or in sequence, grouped or multi-query heads, RoPE or ALiBi."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from model_zoo.weight_rules import LAYER, grouped_qkv, renamed
 
 @dataclass(frozen=True, kw_only=True)
 class FalconConfig(DecoderConfig):
-    """new_decoder_architecture: parallel layers, grouped queries; num_ln_in_parallel_attn: norms of a layer."""
+    """new_decoder_architecture: parallel layers, grouped queries; num_ln_in_parallel_attn: norms per layer, 1 or 2."""
 
     model_type: ClassVar[str] = "falcon"
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -64,12 +64,12 @@ class FalconConfig(DecoderConfig):
 
     @property
     def norms(self) -> int:
-        """Norms of a layer."""
+        """The number of norms of a layer."""
         return 2 if self.num_ln_in_parallel_attn == 2 or not self.is_parallel else 1
 
 
 def model(c: FalconConfig) -> CausalLM:
-    """ALiBi is divided by ``sqrt(head_dim)``, as the products of queries and keys are."""
+    """Build the model. ALiBi is divided by ``sqrt(head_dim)``, like the dot products of queries and keys."""
     norm = layer_norm(c.layer_norm_epsilon)
     slopes = [s / math.sqrt(c.head_dim) for s in alibi_slopes(c.num_attention_heads)] if c.alibi else None
 

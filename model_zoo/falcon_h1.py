@@ -1,4 +1,4 @@
-"""Falcon-H1: attention and Mamba-2 side by side in every layer, with multipliers (muP) that become part of weights."""
+"""Falcon-H1: attention and Mamba-2 in parallel in every layer, with multipliers (muP) that are folded into weights."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ BOTH = "hybrid"
 
 @dataclass(frozen=True, kw_only=True)
 class FalconH1Config(Mamba2Config, DecoderConfig):
-    """mamba_d_ssm: channels of Mamba-2. ssm_multipliers: of the gate, x, B, C and dt; mlp_multipliers: of the gate and
-    of the result.
+    """mamba_d_ssm: channels of Mamba-2. ssm_multipliers: factors of the gate, x, B, C and dt. mlp_multipliers: factors
+    of the gate and of the result.
     """
 
     model_type: ClassVar[str] = "falcon_h1"
@@ -116,7 +116,7 @@ def weights(c: FalconH1Config) -> WeightMap:
 
 
 def _parts(c: FalconH1Config, source: str) -> Iterator[Expr]:
-    """The rows of the gate, x, B, C and dt, each with its multiplier."""
+    """The rows of the gate, x, B, C and dt, each scaled by its multiplier."""
     sizes, start = c.mamba_sizes, 0
     of_groups = sizes.groups * sizes.state_size
     counts = (sizes.inner, sizes.inner, of_groups, of_groups, sizes.heads)

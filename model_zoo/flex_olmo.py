@@ -1,4 +1,4 @@
-"""FlexOlmo: OLMo 2 with OLMoE's experts in the place of the MLP (Shi et al. 2025)."""
+"""FlexOlmo: OLMo 2 with OLMoE's experts instead of the MLP (Shi et al. 2025)."""
 
 from __future__ import annotations
 

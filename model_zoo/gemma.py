@@ -16,7 +16,7 @@ from model_zoo.weight_rules import llama_names, one_plus
 
 @dataclass(frozen=True, kw_only=True)
 class GemmaConfig(DecoderConfig):
-    """hidden_act: older files say gelu and mean its tanh approximation; ``hidden_activation`` comes first."""
+    """hidden_act: gelu means its tanh approximation, as in older files; ``hidden_activation`` takes precedence."""
 
     model_type: ClassVar[str] = "gemma"
     head_dim: int = 256

@@ -1,4 +1,4 @@
-"""Gemma 2: Gemma with norms around both parts of a layer, soft-capped scores and logits, windows in some layers."""
+"""Gemma 2: Gemma with sandwich norms, soft-capped scores and logits, and a sliding window in every other layer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Gemma2Config(LayerTypesConfig):
 
 
 def layers(c: Any, **norms: Any) -> list[SandwichLayer]:
-    """The layers of Gemma 2 or 3. norms: of queries and keys, by name, as functions without arguments."""
+    """The layers of Gemma 2 or 3. norms: name -> function that makes a norm, for norms of queries and keys."""
     norm = rms_norm(c.rms_norm_eps)
 
     def layer() -> SandwichLayer:
@@ -60,7 +60,7 @@ def layers(c: Any, **norms: Any) -> list[SandwichLayer]:
 
 
 def model(c: Any, **norms: Any) -> CausalLM:
-    """Gemma 2 or 3; norms as of ``layers``."""
+    """Build Gemma 2 or 3; norms: see ``layers``."""
     return CausalLM(
         c,
         layers(c, **norms),

@@ -1,6 +1,6 @@
-"""Gemma 3: Gemma 2 with norms of queries and keys, and a rotation of its own in layers with a window.
+"""Gemma 3: Gemma 2 with QK norms, and separate RoPE parameters in layers with a sliding window.
 
-``gemma3`` also takes images: SigLIP, of which patches are averaged. Tokens of an image see all of it.
+``gemma3`` also takes images: SigLIP with average-pooled patches; tokens of an image attend to all of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from model_zoo.weight_rules import llama_names, one_plus
 
 @dataclass(frozen=True, kw_only=True)
 class Gemma3TextConfig(LocalRopeConfig):
-    """sliding_window_pattern: every how many layers one sees all positions."""
+    """sliding_window_pattern: period of full-attention layers."""
 
     model_type: ClassVar[str] = "gemma3_text"
     vocab_size: int = 262208
@@ -53,7 +53,7 @@ class Gemma3TextConfig(LocalRopeConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Gemma3Config(ImageFields, Gemma3TextConfig):
-    """mm_tokens_per_image: a square number. boi_token_id, eoi_token_id: the tokens before and after an image's."""
+    """mm_tokens_per_image: a square number. boi_token_id, eoi_token_id: tokens before and after those of an image."""
 
     model_type: ClassVar[str] = "gemma3"
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -91,7 +91,7 @@ class Gemma3Config(ImageFields, Gemma3TextConfig):
 class Projector(nn.Module):
     """Averages squares of patches and projects them, [1, S, E] -> [1, T, D].
 
-    The decoder multiplies all embeddings by ``sqrt(D)``; those of images are divided by it before.
+    The decoder multiplies all embeddings by ``sqrt(D)``; those of images are divided by it here.
     """
 
     def __init__(self, c: Gemma3Config, tower: VisionConfig):
@@ -107,7 +107,7 @@ class Projector(nn.Module):
 
 
 def head_norms(c: Gemma3TextConfig) -> dict[str, Callable[[], nn.Module]]:
-    """The norms of queries and keys."""
+    """Name -> function that makes the norm of queries or keys."""
     return dict.fromkeys(("q_norm", "k_norm"), lambda: nn.RMSNorm(c.head_dim, c.rms_norm_eps))
 
 

@@ -1,4 +1,4 @@
-"""Gemma 3n, text: several streams (AltUp), low-rank residuals (LAuReL), inputs of each layer, shared keys.
+"""Gemma 3n, text: AltUp streams, low-rank residuals (LAuReL), per-layer embeddings, KV caches shared between layers.
 
 ``gemma3n`` is the text part of the model that also takes images and sound. AltUp: Baykal et al. 2023, "Alternating
 Updates for Efficient Transformers"; LAuReL: Menghani et al. 2024, "LAuReL: Learned Augmented Residual Layer".
@@ -29,7 +29,7 @@ SMALLEST_SQUARE = 1e-5
 
 
 class AltUp(nn.Module):
-    """Streams of [B, S, D], of which a layer computes the active one; the others are predicted and corrected."""
+    """AltUp streams, [B, S, D] each: a layer computes the active one; the others are predicted and corrected."""
 
     def __init__(self, c: Gemma3nTextConfig):
         self.count, self.active, self.scale = c.altup_num_inputs, c.altup_active_idx or 0, 1 / c.hidden_size
@@ -40,13 +40,13 @@ class AltUp(nn.Module):
         self.correct_output_scale = nn.Parameter((c.hidden_size,))
 
     def predict(self, streams: Sequence[Tensor]) -> list[Tensor]:
-        """Each stream plus a sum of all, with coefficients that depend on the active one."""
+        """Each stream plus a linear combination of all, with coefficients that depend on the active stream."""
         coefs = op.split(self.prediction_coefs(self._modalities(streams[self.active])), self.count**2, axis=-1)
         rows = [coefs[i * self.count : (i + 1) * self.count] for i in range(self.count)]
         return [x + sum_of(a * y for a, y in zip(row, streams, strict=True)) for x, row in zip(streams, rows)]
 
     def correct(self, predictions: Sequence[Tensor], computed: Tensor) -> list[Tensor]:
-        """Each prediction plus a part of the difference between the active one and what the layer has computed."""
+        """Each prediction plus a multiple of the difference between the layer's result and the active prediction."""
         coefs = op.split(self.correction_coefs(self._modalities(computed)) + 1.0, self.count, axis=-1)
         difference = computed - predictions[self.active]
         return [x + difference * a for x, a in zip(predictions, coefs, strict=True)]
@@ -56,7 +56,7 @@ class AltUp(nn.Module):
 
 
 class Laurel(nn.Module):
-    """``x + norm(right(left(x)))``, with products of a low rank"""
+    """``x + norm(right(left(x)))``, with low-rank linear layers"""
 
     def __init__(self, c: Gemma3nTextConfig):
         self.linear_left = nn.Linear(c.hidden_size, c.laurel_rank, bias=False)
@@ -68,7 +68,7 @@ class Laurel(nn.Module):
 
 
 class Gemma3nLayer(SandwichLayer):
-    """Takes and returns a list of streams [B, S, D]; ``inputs`` is the layer's own [B, S, P]."""
+    """Layer on a list of streams [B, S, D]. inputs: the layer's per-layer embeddings [B, S, P]."""
 
     def __init__(self, c: Gemma3nTextConfig, attend: nn.Module, mlp: nn.Module):
         norm = rms_norm(c.rms_norm_eps)
@@ -94,7 +94,7 @@ class Gemma3nLayer(SandwichLayer):
 
 
 class Gemma3nForCausalLM(PerLayerCausalLM):
-    """The other streams begin and end as projections of the first one, with its magnitude."""
+    """The inactive streams begin and end as projections of the first stream, scaled to its magnitude."""
 
     def __init__(self, c: Gemma3nTextConfig, layers: Sequence[nn.Module], **options: Any):
         super().__init__(c, layers, rms_norm(c.rms_norm_eps), **options)
@@ -125,7 +125,7 @@ def like(x: Tensor, model: Tensor) -> Tensor:
 
 
 def sparse(activation: Activation, sparsity: float) -> Activation:
-    """The activation of what exceeds the quantile ``sparsity`` of a normal distribution with x's mean and variance."""
+    """``activation(relu(x - q))``; q: quantile ``sparsity`` of a normal distribution with x's mean and variance."""
     deviations = NormalDist().inv_cdf(sparsity)
 
     def apply(x: Tensor) -> Tensor:

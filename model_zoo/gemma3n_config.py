@@ -20,10 +20,10 @@ SPARSE_LAYERS, SPARSITY = 10, 0.95
 
 @dataclass(frozen=True, kw_only=True)
 class Gemma3nTextConfig(LocalRopeConfig):
-    """num_kv_shared_layers: how many last layers use the keys and values of an earlier one.
+    """num_kv_shared_layers: number of last layers that use the keys and values of an earlier layer.
 
-    activation_sparsity_pattern: the part of each layer's activations that is cut off; where it is not given, 0.95 in
-    the first ten layers of a model that has more.
+    activation_sparsity_pattern: fraction of each layer's activations that is set to 0; by default 0.95 in the first ten
+    layers of a model that has more.
     """
 
     model_type: ClassVar[str] = "gemma3n_text"
@@ -79,7 +79,7 @@ class Gemma3nTextConfig(LocalRopeConfig):
         return self.hidden_size + self.num_hidden_layers * self.hidden_size_per_layer_input
 
     def sparsity(self, layer: int) -> float:
-        """The part of a layer's activations that is cut off."""
+        """The fraction of a layer's activations that is set to 0."""
         if self.activation_sparsity_pattern is not None:
             return self.activation_sparsity_pattern[layer]
         return SPARSITY if layer < SPARSE_LAYERS < self.num_hidden_layers else 0.0

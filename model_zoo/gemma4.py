@@ -1,4 +1,4 @@
-"""Gemma 4, text: Gemma 3 with wider heads in full layers, inputs of each layer, shared keys, and perhaps experts."""
+"""Gemma 4, text: Gemma 3 with wider heads in full layers, per-layer embeddings, shared KV caches, optional experts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from quantization.rewrite import Exceptions
 
 
 class ExpertsBesideMLP(nn.Module):
-    """What experts compute of x, added to what a feed-forward part has computed; with norms of their own."""
+    """A mixture of experts beside an MLP: their results are normalized separately and added."""
 
     def __init__(self, c: Gemma4TextConfig):
         assert c.num_experts and c.top_k_experts and c.moe_intermediate_size
@@ -51,7 +51,7 @@ class ExpertsBesideMLP(nn.Module):
 
 
 class Gemma4Layer(SandwichLayer):
-    """A layer with norms around its parts, the gate of its own input, and a factor of what it returns."""
+    """A sandwich-norm layer with a gated per-layer embedding and a scale of its result."""
 
     def __init__(self, c: Gemma4TextConfig, attend: nn.Module, mlp: nn.Module):
         norm = rms_norm(c.rms_norm_eps)

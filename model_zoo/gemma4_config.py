@@ -18,9 +18,9 @@ GLOBAL_SIZES = {"head_dim": "global_head_dim", "num_key_value_heads": "num_globa
 
 @dataclass(frozen=True, kw_only=True)
 class Gemma4TextConfig(LocalRopeConfig):
-    """global_head_dim, num_global_key_value_heads: of layers that see all positions, whose values are their keys
-    where ``attention_k_eq_v``. partial_rotary_factor: of their rotation. hidden_size_per_layer_input: 0 for none.
-    num_kv_shared_layers: how many last layers use the keys and values of an earlier one.
+    """global_head_dim, num_global_key_value_heads, partial_rotary_factor: for full-attention layers, whose values are
+    their keys if ``attention_k_eq_v``. hidden_size_per_layer_input: elements of per-layer embeddings, 0 for none.
+    num_kv_shared_layers: number of last layers that use the keys and values of an earlier layer.
     """
 
     model_type: ClassVar[str] = "gemma4_text"
@@ -91,9 +91,9 @@ class Gemma4TextConfig(LocalRopeConfig):
 
 
 def with_global_sizes(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The sizes that newer versions of transformers list for each full layer, under the older keys.
+    """Move the sizes that newer versions of transformers list for each full-attention layer to the older keys.
 
-    Raises UnsupportedError where ``per_layer_config`` says anything else.
+    Raises UnsupportedError if ``per_layer_config`` has other entries, or different sizes for these layers.
     """
     values = dict(raw)
     if "per_layer_config" not in values:

@@ -30,10 +30,10 @@ QUANTIZATION = Exceptions(vision.QUANTIZATION.final_fc, (*gemma4.KEPT.kept, *vis
 
 @dataclass(frozen=True, kw_only=True)
 class Gemma4Config(ImageFields, Gemma4TextConfig):
-    """boi_token_id, eoi_token_id: the tokens before and after an image's. vision_soft_tokens_per_image: at most.
+    """boi_token_id, eoi_token_id: tokens before and after those of an image. vision_soft_tokens_per_image: the maximum.
 
-    use_bidirectional_attention: "vision" where tokens of an image see all of it in layers with a window. Such an image
-    has no more tokens than a window.
+    use_bidirectional_attention: "vision" if tokens of an image attend to all of it in layers with a window. Such an
+    image has at most as many tokens as a window.
     """
 
     model_type: ClassVar[str] = "gemma4"
@@ -73,7 +73,7 @@ class Gemma4Config(ImageFields, Gemma4TextConfig):
 
 
 class Projector(nn.Module):
-    """Normalizes and projects tokens, [1, T, E] -> [1, T, D], to what the decoder multiplies as its own embeddings."""
+    """Normalizes and projects tokens, [1, T, E] -> [1, T, D]; divides by ``sqrt(D)``, by which the decoder scales."""
 
     def __init__(self, c: Gemma4Config, tower: Gemma4VisionConfig):
         self.norm = UnweightedRMSNorm(tower.hidden_size, tower.rms_norm_eps)
@@ -85,7 +85,7 @@ class Projector(nn.Module):
 
 
 class Gemma4WithImages(VisionLanguageModel):
-    """The embeddings of an image's tokens have rows of per-layer inputs besides, where those of texts have them."""
+    """Embeddings of image tokens include per-layer inputs if those of text tokens do."""
 
     def __init__(self, c: Gemma4Config, language_model: nn.Module):
         tower = PooledPatchTransformer(c.vision) if c.vision else None

@@ -1,4 +1,4 @@
-"""Gemma 4's vision transformer of images of any size, whose results are averaged over the patches of each token."""
+"""Gemma 4's vision transformer for images of any size; its results are averaged over the patches of each token."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ BOUNDS = ("input_min", "input_max", "output_min", "output_max")
 
 @dataclass(frozen=True, kw_only=True)
 class Gemma4VisionConfig:
-    """Field names are Hugging Face's keys. patch_size: in pixels. pooling_kernel_size: squares of this many patches
-    each way become one token. position_embedding_size: the most rows and columns of patches. use_clipped_linears:
-    products have bounds of inputs and results. standardize: tokens have a bias and a scale.
+    """Field names are Hugging Face's keys. patch_size: in pixels. pooling_kernel_size: patches per side of the square
+    that becomes one token. position_embedding_size: maximum rows and columns of patches. use_clipped_linears: linear
+    layers clamp inputs and results. standardize: tokens have a bias and a scale.
     """
 
     hidden_size: int = 768
@@ -56,7 +56,7 @@ class Gemma4VisionConfig:
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
-        """From the vision_config of config.json. Raises MLCError as ``DecoderConfig.from_hf``."""
+        """Parse the vision_config of config.json. Raises MLCError and UnsupportedError as ``BaseConfig.from_hf``."""
         kind, rope = raw.get("model_type", KIND), raw.get("rope_parameters") or {}
         if kind != KIND:
             raise UnsupportedError(
@@ -71,13 +71,13 @@ class Gemma4VisionConfig:
 
     @property
     def inv_freq(self) -> np.ndarray:
-        """float32 [R/4], of columns and of rows"""
+        """Inverse frequencies of the rotary embedding, float32 [head_dim / 4], the same for columns and rows."""
         half = self.head_dim // 2
         return 1.0 / self.rope_theta ** (np.arange(0, half, 2, dtype=np.float32) / half)
 
 
 class BoundedLinear(nn.Linear):
-    """A product whose inputs and results are cut to ``bounds``, [4]: the least and greatest of both."""
+    """A linear layer whose inputs and results are clamped. bounds [4]: input min, max, output min, max."""
 
     def __init__(self, in_features: int, out_features: int):
         super().__init__(in_features, out_features, bias=False)
@@ -98,7 +98,7 @@ def _unbiased(in_features: int, out_features: int) -> nn.Linear:
 
 
 class NormedAttention(nn.Module):
-    """Attention among all patches, with norms of queries, keys and values in each head, and scores that are not scaled.
+    """Attention among all patches, with norms of queries, keys and values in each head, and unscaled scores.
 
     x: [1, S, E]; rotation: see ``FullAttention``.
     """
@@ -123,7 +123,7 @@ class NormedAttention(nn.Module):
 
 
 class SandwichVisionLayer(nn.Module):
-    """Norms around attention and around a gated feed-forward part."""
+    """A layer with norms before and after attention and gated MLP."""
 
     def __init__(self, c: Gemma4VisionConfig):
         def norm() -> nn.RMSNorm:
@@ -144,7 +144,7 @@ class SandwichVisionLayer(nn.Module):
 
 
 class PooledPatchTransformer(PatchTransformer):
-    """The mean of each token's patches, float32 [1, T, E]. pixels: from 0 to 1."""
+    """A patch transformer that returns the mean of each token's patches, float32 [1, T, E]. pixels: from 0 to 1."""
 
     def __init__(self, c: Gemma4VisionConfig):
         layers = [SandwichVisionLayer(c) for _ in range(c.num_hidden_layers)]
@@ -164,7 +164,7 @@ class PooledPatchTransformer(PatchTransformer):
 
 
 def tower_weights(m: WeightMap, c: Gemma4VisionConfig) -> None:
-    """Stored heads have the pairs of columns first, each half of them on its own; here halves of all pairs."""
+    """Map the tower's weights; heads are permuted, as checkpoints rotate the halves for columns and rows separately."""
     embedder, view = f"{TOWER}.patch_embedder", (c.patch_size**2, CHANNELS)
     m.permute(f"{TOWER}.patch_embed", f"{embedder}.input_proj", view=view, order=(1, 0), axis=1)
     table = CheckpointTensor(f"{embedder}.position_embedding_table")

@@ -1,7 +1,7 @@
-"""GLM: Llama with biases of queries, keys and values, and rotation of neighbouring elements of half of a head.
+"""GLM: Llama with biases of queries, keys and values, and interleaved RoPE on half of each head.
 
 ``glm`` and ``chatglm`` (ChatGLM 2 and 3, GLM-4 9B) are one model with different keys and names; ``glm4`` (0414) has
-norms around both parts of a layer.
+sandwich norms.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Glm4Config(GlmConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ChatGLMConfig(DecoderConfig):
-    """rope_ratio: multiplies theta. multi_query_attention: without it, every query has its own key and value."""
+    """rope_ratio: factor of theta. multi_query_attention: if false, every query head has its own key/value head."""
 
     model_type: ClassVar[str] = "chatglm"
     interleaved_rotary: ClassVar[bool] = True
@@ -76,7 +76,7 @@ class ChatGLMConfig(DecoderConfig):
 
 
 def model(c: Any) -> CausalLM:
-    """From any of the configurations of this file."""
+    """Build the model from any of the configurations in this file."""
     norm = rms_norm(c.rms_norm_eps)
     kind = SandwichLayer if c.model_type == "glm4" else PreNormLayer
 

@@ -1,4 +1,4 @@
-"""GLM-4.5 to 4.7 and Solar Open: DeepSeek-V3's experts with Llama's attention, GLM-4.7 Flash with latent attention."""
+"""GLM-4.5 to 4.7, Solar Open: DeepSeek-V3's experts with Llama's attention, or latent attention (GLM-4.7 Flash)."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class GPT2Model(nn.Module):
 
 
 class GPT2LMHeadModel(nn.Module):
-    """The head has weights of its own even where it is tied to ``wte``: the public weight format stores them twice."""
+    """The head has its own parameter even if tied to ``wte``: the public weight format stores the weights twice."""
 
     def __init__(self, c: GPT2Config):
         self.transformer = GPT2Model(c)

@@ -1,4 +1,4 @@
-"""GPTBigCode (StarCoder, SantaCoder): GPT-2 with one head of keys and values for all queries."""
+"""GPTBigCode (StarCoder, SantaCoder): GPT-2 with multi-query attention."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from model_zoo.weight_rules import LAYER, renamed
 
 @dataclass(frozen=True, kw_only=True)
 class GPTBigCodeConfig(DecoderConfig):
-    """multi_query: all queries share one head of keys and values."""
+    """multi_query: whether all query heads share one key/value head."""
 
     model_type: ClassVar[str] = "gpt_bigcode"
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {

@@ -1,4 +1,4 @@
-"""GPT-Neo: GPT-2 with windows in some layers, scores that are not scaled, and products stored apart."""
+"""GPT-Neo: GPT-2 with sliding windows in some layers, unscaled scores, and separate query, key and value weights."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ KINDS = ("global", "local")
 
 @dataclass(frozen=True, kw_only=True)
 class GPTNeoConfig(DecoderConfig):
-    """attention_layers: for each layer one of ``KINDS``; where it is missing, attention_types has lists of them, each
-    with how often it is repeated. window_size: positions that a token of a local layer attends to.
+    """attention_layers: one of ``KINDS`` for each layer. attention_types: pairs of a list of kinds and its number of
+    repetitions, used if attention_layers is missing. window_size: positions that a token of a local layer attends to.
     max_position_embeddings: rows of the table of positions.
     """
 

@@ -1,4 +1,4 @@
-"""GPT-NeoX, Pythia: layer norms, partial rotation, attention and feed-forward part in parallel with a norm each."""
+"""GPT-NeoX, Pythia: layer norms, partial RoPE, attention and MLP in parallel with a norm each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gpt-oss: learned sinks in attention, windows in every other layer, experts with biases and a clamped SwiGLU."""
+"""gpt-oss: learned attention sinks, a sliding window in every other layer, experts with biases and clamped SwiGLU."""
 
 from __future__ import annotations
 
@@ -82,9 +82,7 @@ def model(c: GptOssConfig) -> CausalLM:
 
 
 def weights(c: GptOssConfig) -> WeightMap:
-    """Matrices of experts are stored [E, in, out], with the columns of gates and inputs in turn; in GGUF as they are
-    used.
-    """
+    """Expert weights are stored as [E, in, out] with interleaved columns of gates and inputs; GGUF needs no change."""
     m = llama_names(c, gated=False)
     in_turn: dict[str, Any] = {"view": (c.intermediate_size, 2), "order": (1, 0), "axis": 1}
     for layer in m.layers(LAYER, c.num_hidden_layers):

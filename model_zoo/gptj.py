@@ -1,4 +1,4 @@
-"""GPT-J: one layer norm for attention and feed-forward part in parallel, rotation of neighbouring elements."""
+"""GPT-J: attention and MLP in parallel after one layer norm, interleaved RoPE."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from model_zoo.weight_rules import renamed
 
 @dataclass(frozen=True, kw_only=True)
 class GPTJConfig(DecoderConfig):
-    """rotary_dim: elements of a head that are rotated."""
+    """rotary_dim: number of rotated elements of a head."""
 
     model_type: ClassVar[str] = "gptj"
     interleaved_rotary: ClassVar[bool] = True

@@ -16,9 +16,9 @@ from model_zoo.weight_rules import llama_names
 
 @dataclass(frozen=True, kw_only=True)
 class GraniteConfig(DecoderConfig):
-    """Multipliers of embeddings, of scores, and of what a layer adds; logits are divided by ``logits_scaling``.
+    """Multipliers of embeddings, attention scores and residuals; logits are divided by ``logits_scaling``.
 
-    Of a subclass: ``sinks``: see ``SelfAttention``.
+    Class variable of a subclass: ``sinks``, see ``SelfAttention``.
     """
 
     model_type: ClassVar[str] = "granite"
@@ -69,7 +69,7 @@ class MiniCPMConfig(DecoderConfig):
 
 
 def model(c: Any) -> CausalLM:
-    """From a GraniteConfig or a MiniCPMConfig."""
+    """Build the model. c: a GraniteConfig or MiniCPMConfig."""
     biases = {"qkv_bias": c.attention_bias, "out_bias": c.attention_bias}
     return pre_norm_model(
         c,

@@ -1,4 +1,4 @@
-"""Granite 4 (granitemoehybrid): Granite with Mamba-2 in most layers, perhaps experts beside the shared MLP."""
+"""Granite 4 (granitemoehybrid): Granite with Mamba-2 in most layers, optional experts beside the shared MLP."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from quantization.rewrite import Exceptions
 
 @dataclass(frozen=True, kw_only=True)
 class GraniteHybridConfig(Mamba2Config, DecoderConfig):
-    """position_embedding_type: "rope" for rotation, all else for none. shared_intermediate_size: of the MLP of all
-    tokens; intermediate_size: of each of ``num_local_experts`` experts, perhaps 0. Multipliers are those of Granite.
+    """position_embedding_type: "rope", or anything else for no RoPE. shared_intermediate_size: elements of the shared
+    MLP. intermediate_size: elements of each of ``num_local_experts`` (0 or more) experts. Multipliers: see Granite.
     """
 
     model_type: ClassVar[str] = "granitemoehybrid"
@@ -58,7 +58,7 @@ class GraniteHybridConfig(Mamba2Config, DecoderConfig):
 
 
 def mixer(c: GraniteHybridConfig, kind: str) -> nn.Module:
-    """What mixes the tokens of a layer of this type."""
+    """The token mixer of a layer of this type: attention or Mamba-2."""
     if kind == MAMBA:
         return c.mamba_layer(c.rms_norm_eps)
     return attention(c, qkv_bias=c.attention_bias, out_bias=c.attention_bias, scale=c.attention_multiplier)

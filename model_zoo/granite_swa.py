@@ -1,4 +1,4 @@
-"""Granite with windows: learned sinks in attention, and a rotation, or none, for each layer."""
+"""Granite with sliding windows: learned attention sinks, and RoPE with a theta for each layer, or none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATTERN = 4
 
 @dataclass(frozen=True, kw_only=True)
 class GraniteSWAConfig(LayerTypesConfig, GraniteConfig):
-    """layer_rope_theta: of each layer, 0 for no rotation; where it is not given, ``rope_theta`` for all."""
+    """layer_rope_theta: RoPE theta of each layer, 0 for no RoPE; by default, ``rope_theta`` for all layers."""
 
     model_type: ClassVar[str] = "granite_swa"
     sinks: ClassVar[bool] = True
@@ -44,7 +44,7 @@ class GraniteSWAConfig(LayerTypesConfig, GraniteConfig):
 
     @cached_property
     def _rotations(self) -> dict[float, RopeParameters]:
-        """By theta, in the order of layers."""
+        """RoPE parameters by theta, in the order of layers."""
         thetas = self.layer_rope_theta or (self.rope_theta,)
         return {
             theta: RopeParameters.from_hf(self.rotary_dim, theta, self.rope_scaling, self.context_window_size)

@@ -18,7 +18,7 @@ from model_zoo.weight_rules import LAYER, llama_names
 
 @dataclass(frozen=True, kw_only=True)
 class GraniteMoeConfig(RoutedConfig):
-    """``intermediate_size`` is that of an expert."""
+    """``intermediate_size`` is the size of an expert."""
 
     model_type: ClassVar[str] = "granitemoe"
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {**ROUTED_KEYS, "moe_intermediate_size": ("intermediate_size",)}

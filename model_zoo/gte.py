@@ -1,4 +1,4 @@
-"""GTE and Jina Embeddings v3: BERT with rotation for learned positions; GTE's feed-forward parts are gated."""
+"""GTE and Jina Embeddings v3: BERT with RoPE instead of learned positions; GTE has gated MLPs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def common_weights(c: GteConfig) -> WeightMap:
 
 
 def gte_weights(c: GteConfig) -> WeightMap:
-    """Names are those of transformers or, second, those of the published checkpoints."""
+    """Accept the names of transformers and those of the published checkpoints."""
     m, half = common_weights(c), c.intermediate_size
     m.rename("model.embed_norm", "embeddings.LayerNorm")
     for layer, theirs, old in _layers(m, c, "encoder.layer.{}"):
@@ -75,7 +75,7 @@ def gte_weights(c: GteConfig) -> WeightMap:
 
 
 def jina_weights(c: JinaConfig) -> WeightMap:
-    """As of ``gte_weights``."""
+    """Accept the names of transformers and those of the published checkpoints."""
     m = common_weights(c)
     m.either("model.embed_norm", "embeddings.LayerNorm", "emb_ln")
     for layer, theirs, old in _layers(m, c, "encoder.layers.{}"):
@@ -90,7 +90,7 @@ def jina_weights(c: JinaConfig) -> WeightMap:
 
 
 def _layers(m: WeightMap, c: GteConfig, published: str) -> zip[tuple[str, str, str]]:
-    """The prefixes of each layer: the model's, that of transformers and the published one."""
+    """The prefixes of each layer: in the model, in transformers, and in published checkpoints."""
     return zip(*(m.layers(pattern, c.num_hidden_layers) for pattern in (LAYER, "layers.{}", published)), strict=True)
 
 

@@ -1,4 +1,4 @@
-"""Llama under other names: Helium, with rotation of neighbouring elements, InternLM3, IQuest-Coder."""
+"""Llama under other names: Helium (interleaved RoPE), InternLM3, IQuest-Coder."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class IQuestCoderConfig(InternLM3Config):
 
 
 def model(c: Any) -> CausalLM:
-    """From a config of this file."""
+    """Build the model from any of the configurations in this file."""
     return pre_norm_model(
         c,
         rms_norm(c.rms_norm_eps),

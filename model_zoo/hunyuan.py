@@ -1,4 +1,4 @@
-"""Hunyuan dense V1: Llama with norms of queries and keys after their rotation."""
+"""Hunyuan dense V1: Llama with QK norms after RoPE."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class HunYuanConfig(DecoderConfig):
 
 
 class HunYuanAttention(SelfAttention):
-    """Rotation, then norms; the cache gets keys that are rotated."""
+    """Attention with RoPE before the norms; the KV cache stores rotated keys."""
 
     def __init__(self, c: HunYuanConfig):
         bias, size = c.attention_bias, c.head_dim
@@ -66,7 +66,7 @@ def weights(c: HunYuanConfig) -> WeightMap:
 
 
 def norm_rules(m: WeightMap, c: HunYuanConfig) -> None:
-    """The rules of the norms of queries and keys."""
+    """Add the rules of the norms of queries and keys."""
     for layer in m.layers(f"{LAYER}.self_attn", c.num_hidden_layers):
         m.rename(f"{layer}.query_norm", f"{layer}.query_layernorm")
         m.rename(f"{layer}.key_norm", f"{layer}.key_layernorm")

@@ -1,4 +1,4 @@
-"""Hunyuan-A13B: Hunyuan dense V1 with softmax routers and an expert that all tokens share."""
+"""Hunyuan-A13B: Hunyuan dense V1 with softmax routers and a shared expert."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from model_zoo.weight_map import WeightMap
 from model_zoo.weight_rules import LAYER, llama_names
 
 OF_LAYERS = ("moe_intermediate_size", "moe_topk", "num_experts", "num_shared_expert")
-"""Keys with a value for all layers, or a list of one for each."""
+"""Keys whose value is one number for all layers, or a list with a number for each layer."""
 
 
 @dataclass(frozen=True, kw_only=True)

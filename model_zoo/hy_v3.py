@@ -1,4 +1,4 @@
-"""HY 3 (Hunyuan): Llama with DeepSeek-V3's experts, and norms of queries and keys."""
+"""HY 3 (Hunyuan): Llama with DeepSeek-V3's experts and QK norms."""
 
 from __future__ import annotations
 

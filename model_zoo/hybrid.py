@@ -1,4 +1,4 @@
-"""Configurations of models of which some layers have a recurrent state."""
+"""Base configuration and weight map rules of models in which some layers have a recurrent state."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from model_zoo.weight_rules import LAYER
 
 FULL = "full_attention"
 OLD_TYPES = {"attention": FULL, "mamba": "linear_attention"}
-"""Names of types that older files have."""
+"""Names of layer types in older files -> current names."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HybridConfig(BaseConfig):
-    """layer_types: for each layer, one of the names in ``kinds_by_type``; ``default_layer_types`` where not given."""
+    """layer_types: a name in ``kinds_by_type`` for each layer; by default ``default_layer_types()``."""
 
     layer_types: Sequence[str] | None = None
 
@@ -43,7 +43,7 @@ class HybridConfig(BaseConfig):
         return tuple(self.layer_types or ())[: self.num_hidden_layers]
 
     def default_layer_types(self) -> tuple[str, ...]:
-        """Raises MLCError where nothing says which layers are of which type."""
+        """The layer types if the config has none. Raises MLCError unless overridden."""
         raise MLCError("missing key layer_types", where=["config.json"])
 
     def _check_layer_types(self) -> None:
@@ -60,7 +60,7 @@ class HybridConfig(BaseConfig):
 
 
 def layers_of(m: WeightMap, c: HybridConfig, types: Container[str], pattern: str) -> Iterator[tuple[str, str]]:
-    """The prefixes of the layers of some types: the model's, and the checkpoint's by its pattern."""
+    """(prefix in the model, prefix in the checkpoint) of each layer of some types. pattern: the checkpoint's."""
     count = c.num_hidden_layers
     for layer, theirs, kind in zip(m.layers(LAYER, count), m.layers(pattern, count), c.types, strict=True):
         if kind in types:
@@ -70,6 +70,6 @@ def layers_of(m: WeightMap, c: HybridConfig, types: Container[str], pattern: str
 def conv_taps(
     m: WeightMap, c: HybridConfig, types: Container[str], target: str, source: str, pattern: str = LAYER
 ) -> None:
-    """The convolutions of the layers of some types, named ``target`` in the model and ``source`` in the checkpoint."""
+    """Add rules for convolutions in layers of some types, ``target`` in the model and ``source`` in the checkpoint."""
     for layer, theirs in layers_of(m, c, types, pattern):
         m.taps(f"{layer}.{target}", f"{theirs}.{source}")

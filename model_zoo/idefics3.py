@@ -1,6 +1,6 @@
-"""Idefics3 and SmolVLM: Llama, and SigLIP whose neighbouring patches are joined and projected (Laurençon et al. 2024).
+"""Idefics3 and SmolVLM: Llama, and SigLIP with squares of patches joined and projected (Laurençon et al. 2024).
 
-A large image is also shown in tiles, each of which is an image of its own.
+A large image is also shown in tiles, each encoded like a separate image.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AROUND, WHOLE, TILE = "<fake_token_around_image>", "<global-img>", "<row_{row}_c
 
 @dataclass(frozen=True, kw_only=True)
 class Idefics3Config(ImageFields, LlamaConfig):
-    """scale_factor: squares of this many patches in height and in width become one token."""
+    """scale_factor: patches per side of the square that becomes one token."""
 
     model_type: ClassVar[str] = "idefics3"
     ignored: ClassVar[frozenset[str]] = frozenset({"neftune_noise_alpha", "perceiver_config", "pixel_shuffle_factor"})

@@ -1,4 +1,4 @@
-"""InternLM and InternLM2: Llama, with biases in attention or with queries, keys and values ordered by group."""
+"""InternLM and InternLM2: Llama, with attention biases or with fused query, key and value rows ordered by group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from model_zoo.weight_rules import LAYER, grouped_qkv, llama_names, renamed
 
 @dataclass(frozen=True, kw_only=True)
 class InternLMConfig(DecoderConfig):
-    """bias: of all products in attention."""
+    """bias: whether the linear layers of attention have biases."""
 
     model_type: ClassVar[str] = "internlm"
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {"attention_bias": ("bias",)}
@@ -36,7 +36,7 @@ class InternLM2Config(DecoderConfig):
 
 
 def model(c: Any) -> CausalLM:
-    """From an InternLMConfig or an InternLM2Config."""
+    """Build the model. c: an InternLMConfig or InternLM2Config."""
     return pre_norm_model(
         c,
         rms_norm(c.rms_norm_eps),

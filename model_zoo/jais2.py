@@ -1,4 +1,4 @@
-"""Jais 2: Llama with layer norms, biases everywhere, and a plain feed-forward part of squared ReLU."""
+"""Jais 2: Llama with layer norms, biases everywhere, and an ungated MLP with squared ReLU."""
 
 from __future__ import annotations
 

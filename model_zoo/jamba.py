@@ -1,4 +1,4 @@
-"""Jamba: Mamba with norms of dt, B and C, in some layers attention without rotation, and experts in some."""
+"""Jamba: Mamba with norms of dt, B and C, attention without RoPE in some layers, and experts in some."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from quantization.rewrite import Exceptions
 
 @dataclass(frozen=True, kw_only=True)
 class JambaConfig(HybridConfig, DecoderConfig):
-    """Of every ``attn_layer_period`` layers, number ``attn_layer_offset`` has attention; experts likewise.
+    """Layers with index ``attn_layer_offset`` modulo ``attn_layer_period`` have attention; likewise for experts.
 
-    num_experts: 1 for dense feed-forward parts. mamba_dt_rank: elements from which the steps are computed, a sixteenth
-    of the hidden size for "auto".
+    num_experts: 1 for dense MLPs. mamba_dt_rank: rank of the projection of dt; "auto": a sixteenth of the hidden
+    size.
     """
 
     model_type: ClassVar[str] = "jamba"
@@ -79,7 +79,7 @@ class JambaConfig(HybridConfig, DecoderConfig):
 
 
 def mixer(c: JambaConfig, kind: str) -> nn.Module:
-    """What mixes the tokens of a layer of this type."""
+    """The token mixer of a layer of this type: attention or Mamba."""
     if kind == FULL:
         return attention(c)
     sizes = {"dt_norm": c.sizes.rank, "b_norm": c.mamba_d_state, "c_norm": c.mamba_d_state}

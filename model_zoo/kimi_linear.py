@@ -1,4 +1,4 @@
-"""Kimi Linear: Kimi delta attention, in some layers latent attention without rotation, and DeepSeek-V3's experts."""
+"""Kimi Linear: Kimi delta attention, latent attention without RoPE in some layers, and DeepSeek-V3's experts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DELTA_TYPES = {
 
 @dataclass(frozen=True, kw_only=True)
 class KimiLinearConfig(HybridConfig, DeepseekV3Config):
-    """linear_attn_config: sizes of delta nets and, where layer_types is missing, the layers of each type, from 1 on."""
+    """linear_attn_config: sizes of delta nets and, without layer_types, the layers of each type, counted from 1."""
 
     model_type: ClassVar[str] = "kimi_linear"
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -80,7 +80,7 @@ class KimiLinearConfig(HybridConfig, DeepseekV3Config):
 
     @property
     def rope(self) -> None:
-        """Positions are known to the delta nets only."""
+        """None: latent attention has no positions."""
         return None
 
     @property
@@ -94,7 +94,7 @@ class KimiLinearConfig(HybridConfig, DeepseekV3Config):
 
 
 def mixer(c: KimiLinearConfig, kind: str) -> nn.Module:
-    """What mixes the tokens of a layer of this type."""
+    """The token mixer of a layer of this type: latent attention or a delta net."""
     return latent_attention(c) if kind == FULL else KimiDeltaNet(c.hidden_size, c.delta_net, c.rms_norm_eps)
 
 
@@ -117,7 +117,7 @@ def weights(c: KimiLinearConfig) -> WeightMap:
 
 
 def delta_rules(m: WeightMap, c: KimiLinearConfig, path: str) -> None:
-    """The rules of the delta net with this path."""
+    """Add the rules of the delta net at ``path``."""
     m.concat(f"{path}.in_proj", [f"{path}.{name}_proj" for name in ("q", "k", "v", "f_a", "g_a")])
     separate = tuple(CheckpointTensor(f"{path}.{letter}_conv1d.weight") for letter in "qkv")
     m.rename(f"{path}.conv1d.weight", Taps((Concat(separate),)))

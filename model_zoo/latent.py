@@ -1,4 +1,4 @@
-"""Models with multi-head latent attention: keys, attention, and rules for its weights."""
+"""Multi-head latent attention (MLA; DeepSeek-V2): configuration keys, attention, and weight map rules."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from model_zoo.weight_rules import LAYER, tie
 
 @dataclass(frozen=True, kw_only=True)
 class LatentConfig(DecoderConfig):
-    """Elements: kv_lora_rank, q_lora_rank: of the vectors that keys and values, and queries, are made of;
-    qk_nope_head_dim, qk_rope_head_dim: of the part of a query or key without rotation and of the rotated part;
-    v_head_dim: of a value. ``head_dim`` is that of a query.
+    """Sizes in elements. kv_lora_rank, q_lora_rank: latent vectors of keys and values, and of queries.
+    qk_nope_head_dim, qk_rope_head_dim: the unrotated and the rotated part of a query or key. v_head_dim: a value.
+    head_dim: a query.
     """
 
     interleaved_rotary: ClassVar[bool] = True
@@ -51,7 +51,7 @@ class LatentConfig(DecoderConfig):
 
     @property
     def score_scale(self) -> float:
-        """The factor of scores. YaRN's ``mscale_all_dim`` scales queries and keys (Peng et al. 2023)."""
+        """The factor of scores, with YaRN's ``mscale_all_dim``, which scales queries and keys (Peng et al. 2023)."""
         scaling = self.rope_scaling or {}
         factor, weight = float(scaling.get("factor") or 1), float(scaling.get("mscale_all_dim") or 0)
         magnitude = 0.1 * weight * math.log(factor) + 1 if factor > 1 else 1.0
@@ -59,7 +59,7 @@ class LatentConfig(DecoderConfig):
 
     @property
     def latent_kind(self) -> AttentionKind:
-        """A cache of latent vectors and, after each, the key that all heads share."""
+        """A KV cache of latent vectors, each followed by the rotated key that all heads share."""
         size = self.kv_lora_rank + self.qk_rope_head_dim
         return AttentionKind(rope=self.rope, head_dim=size, kv_heads=1, latent=self.kv_lora_rank)
 
@@ -75,7 +75,7 @@ def latent_attention(c: LatentConfig) -> LatentAttention:
 
 
 def latent_names(c: LatentConfig) -> WeightMap:
-    """The map of a checkpoint with DeepSeek's names, without feed-forward parts."""
+    """The weight map of a checkpoint with DeepSeek's names, without rules for MLPs and experts."""
     m = WeightMap()
     for path in m.layers(f"{LAYER}.self_attn", c.num_hidden_layers):
         latent_rules(m, c, path)
@@ -84,7 +84,7 @@ def latent_names(c: LatentConfig) -> WeightMap:
 
 
 def latent_rules(m: WeightMap, c: LatentConfig, path: str) -> None:
-    """The rules of the latent attention with this path."""
+    """Add the rules of the latent attention at ``path``."""
     rows = c.qk_nope_head_dim + c.v_head_dim
     q = f"{path}.{'q_a_proj' if c.q_lora_rank else 'q_proj'}"
     m.concat(f"{path}.qkv_a_proj", [q, f"{path}.kv_a_proj_with_mqa"])

@@ -1,4 +1,4 @@
-"""Configurations of models whose layers differ: some see a window of positions only, some have no rotation."""
+"""Base configurations of models whose layers differ in sliding window or RoPE."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FULL, SLIDING = LAYER_TYPES
 
 @dataclass(frozen=True, kw_only=True)
 class LayerTypesConfig(DecoderConfig):
-    """layer_types: ``full_attention`` or ``sliding_attention`` for each layer; where it is not given, every
-    ``pattern``-th layer is full, or all are when there is no window or no pattern.
+    """layer_types: ``full_attention`` or ``sliding_attention`` for each layer; by default, every ``pattern``-th layer
+    is full, or all layers if there is no window or no pattern.
     """
 
     sliding_window: int | None = None  # type: ignore[misc]  # a field here, a class constant of the base
@@ -38,7 +38,7 @@ class LayerTypesConfig(DecoderConfig):
 
     @property
     def pattern(self) -> int | None:
-        """Every how many layers one sees all positions."""
+        """Period of full-attention layers."""
         return None
 
     def default_layer_types(self) -> tuple[str, ...]:
@@ -48,12 +48,12 @@ class LayerTypesConfig(DecoderConfig):
         return tuple(SLIDING if (i + 1) % period else FULL for i in layers)
 
     def has_rope(self, layer: int) -> bool:
-        """Whether queries and keys of a layer are rotated."""
+        """Whether a layer has RoPE."""
         return True
 
     @property
     def local_rope(self) -> RopeParameters | None:
-        """The rotation in layers with a window."""
+        """RoPE parameters of layers with a window."""
         return self.rope
 
     @cached_property
@@ -87,7 +87,7 @@ class LayerTypesConfig(DecoderConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalRopeConfig(LayerTypesConfig):
-    """rope_local_base_freq, rope_local_scaling: theta and scaling of the rotation in layers with a window."""
+    """rope_local_base_freq, rope_local_scaling: RoPE theta and scaling in layers with a window."""
 
     rope_local_base_freq: float = 10000.0
     rope_local_scaling: Mapping[str, Any] | None = None
@@ -100,14 +100,14 @@ class LocalRopeConfig(LayerTypesConfig):
 
     @property
     def local_rotary_dim(self) -> int:
-        """Elements of a head that are rotated in layers with a window."""
+        """Rotated elements of a head in layers with a window."""
         return self.rotary_dim
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartialLocalRopeConfig(LocalRopeConfig):
-    """partial_rotary_factor, local_partial_rotary_factor: the part of a head that is rotated in layers that see all
-    positions, and in those with a window.
+    """partial_rotary_factor, local_partial_rotary_factor: the rotated fraction of a head in full-attention layers, and
+    in layers with a window.
     """
 
     partial_rotary_factor: float = 1.0  # type: ignore[misc]  # a field here, a class constant of the base

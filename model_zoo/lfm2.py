@@ -1,4 +1,4 @@
-"""LFM2: gated short convolutions, and in some layers attention with norms of queries and keys."""
+"""LFM2: gated short convolutions, and attention with QK norms in some layers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ CONV = "conv"
 
 @dataclass(frozen=True, kw_only=True)
 class Lfm2Config(HybridConfig, DecoderConfig):
-    """conv_L_cache: taps of the convolutions. full_attn_idxs: the layers with attention, where layer_types is missing.
+    """conv_L_cache: taps of the convolutions. full_attn_idxs: the layers with attention, if layer_types is missing.
 
-    block_ff_dim goes before ``intermediate_size``. With ``block_auto_adjust_ff_dim``, the feed-forward part has two
-    thirds of it times ``block_ffn_dim_multiplier``, rounded up to a multiple of ``block_multiple_of``; then
-    ``intermediate_size`` is set to what results, and the others to nothing.
+    block_ff_dim takes precedence over ``intermediate_size``. With ``block_auto_adjust_ff_dim``, the MLP has two thirds
+    of it times ``block_ffn_dim_multiplier``, rounded up to a multiple of ``block_multiple_of``; then
+    ``intermediate_size`` is set to the result, and the other fields are reset.
     """
 
     model_type: ClassVar[str] = "lfm2"
@@ -69,7 +69,7 @@ class Lfm2Config(HybridConfig, DecoderConfig):
 
 
 def mixer(c: Lfm2Config, kind: str) -> nn.Module:
-    """What mixes the tokens of a layer of this type."""
+    """The token mixer of a layer of this type: attention or a gated convolution."""
     if kind == CONV:
         return GatedConv(c.hidden_size, c.conv_L_cache, c.conv_bias)
     norms = {name: nn.RMSNorm(c.head_dim, c.norm_eps) for name in ("q_norm", "k_norm")}
@@ -100,7 +100,7 @@ MLP: LayerNames = {
 
 
 def lfm2_rules(c: Lfm2Config, dense: Sequence[bool]) -> WeightMap:
-    """The map of a checkpoint, but for the feed-forward parts of layers that are not dense."""
+    """The weight map of a checkpoint, except for layers that have no dense MLP."""
     parts = [{**MIXERS[kind], **(MLP if is_dense else {})} for kind, is_dense in zip(c.types, dense, strict=True)]
     m = renamed(c, OUTER, LAYER, [{**NORMS, **part} for part in parts])
     conv_taps(m, c, {CONV}, "self_attn.conv", "conv.conv")

@@ -1,4 +1,4 @@
-"""LFM2-MoE: LFM2 with experts in the layers after the first ones."""
+"""LFM2-MoE: LFM2 with experts in all but the first layers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from quantization.rewrite import Exceptions
 
 @dataclass(frozen=True, kw_only=True)
 class Lfm2MoeConfig(Lfm2Config):
-    """The first ``num_dense_layers`` layers have a feed-forward part of ``intermediate_size`` elements, the others
-    experts of ``moe_intermediate_size``. use_expert_bias: a learned correction takes part in their choice.
+    """The first ``num_dense_layers`` layers have an MLP of ``intermediate_size`` elements, the others experts of
+    ``moe_intermediate_size``. use_expert_bias: whether a learned bias is added to scores for the choice of experts.
     """
 
     model_type: ClassVar[str] = "lfm2_moe"

@@ -1,4 +1,4 @@
-"""LFM2-VL: LFM2, and SigLIP 2 whose neighbouring patches are joined and projected.
+"""LFM2-VL: LFM2, and SigLIP 2 with squares of patches joined and projected.
 
 A large image is shown in tiles, and then as a whole.
 """
@@ -26,12 +26,12 @@ PROCESSOR_KEYS = frozenset(
     "do_image_splitting encoder_patch_size max_image_tokens max_num_patches max_pixels_tolerance max_tiles "
     "min_image_tokens min_tiles tile_size".split()
 )
-"""Settings of images, which are taken from the file of the image processor."""
+"""Keys of image settings, which are read from the image processor's file instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lfm2VlConfig(ImageFields, Lfm2Config):
-    """downsample_factor: squares of this many patches each way become one token."""
+    """downsample_factor: patches per side of the square that becomes one token."""
 
     model_type: ClassVar[str] = "lfm2_vl"
     ignored: ClassVar[frozenset[str]] = Lfm2Config.ignored | PROCESSOR_KEYS

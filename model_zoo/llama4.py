@@ -1,4 +1,4 @@
-"""Llama 4, text: attention within chunks, layers without rotation, experts whose inputs are scaled, a shared expert."""
+"""Llama 4, text: chunked attention, layers without RoPE, experts with scaled inputs, a shared expert."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ CHUNKED = "chunked_attention"
 
 @dataclass(frozen=True, kw_only=True)
 class Llama4TextConfig(LayerTypesConfig):
-    """sliding_window: the positions of a chunk. no_rope_layers: 0 for a layer without rotation; where it is not given,
-    every ``no_rope_layer_interval``-th one. moe_layers: layers with experts; where it is not given, every
-    ``interleave_moe_layer_step``-th one. floor_scale, attn_scale: see ``growth``. intermediate_size: of an expert,
-    intermediate_size_mlp: of layers without experts.
+    """sliding_window: positions of a chunk. no_rope_layers: 0 for a layer without RoPE; by default, every
+    ``no_rope_layer_interval``-th layer. moe_layers: layers with experts; by default, every
+    ``interleave_moe_layer_step``-th layer. floor_scale, attn_scale: see ``growth``. intermediate_size: elements of an
+    expert. intermediate_size_mlp: elements of the MLP in layers without experts.
     """
 
     model_type: ClassVar[str] = "llama4_text"
@@ -90,7 +90,7 @@ class Llama4TextConfig(LayerTypesConfig):
         return layer in self.moe_layers
 
     def growth(self, layer: int) -> Growth | None:
-        """Of the queries of layers without rotation (Nakanishi 2025, "Scalable-Softmax Is Superior for Attention")."""
+        """Growth of queries in layers without RoPE (Nakanishi 2025, "Scalable-Softmax Is Superior for Attention")."""
         grows = self.attn_temperature_tuning and not self.has_rope(layer)
         return Growth(self.attn_scale, self.floor_scale, offset=1) if grows else None
 
@@ -100,7 +100,7 @@ class Llama4TextConfig(LayerTypesConfig):
 
 
 class Llama4Experts(nn.Module):
-    """A shared expert, and those that a router chooses, whose input is scaled by the sigmoid of its logit."""
+    """A shared expert and routed experts, whose inputs are scaled by the sigmoid of the router's logit."""
 
     def __init__(self, c: Llama4TextConfig):
         self.routing = nn.Routing(c.num_experts_per_tok, score="sigmoid")
@@ -123,7 +123,7 @@ def model(c: Llama4TextConfig) -> CausalLM:
     norm = rms_norm(c.rms_norm_eps)
 
     def layer(i: int) -> nn.Module:
-        # Rotation keeps the length of a vector: norms without weights may come before it.
+        # RoPE preserves the norm of a vector, so norms without weights may come before it.
         length = UnweightedRMSNorm(c.head_dim, c.rms_norm_eps) if c.use_qk_norm and c.has_rope(i) else None
         biases = {"qkv_bias": c.attention_bias, "out_bias": c.attention_bias}
         attend = attention(c, **biases, q_norm=length, k_norm=length, growth=c.growth(i))
@@ -134,7 +134,7 @@ def model(c: Llama4TextConfig) -> CausalLM:
 
 
 def weights(c: Llama4TextConfig) -> WeightMap:
-    """Matrices of experts are stored [E, in, out]."""
+    """Expert weights are stored as [E, in, out]."""
     m = llama_names(c, gated=False)
     for i, layer in enumerate(m.layers(LAYER, c.num_hidden_layers)):
         ours, stored = f"{layer}.mlp", f"{layer}.feed_forward"

@@ -1,4 +1,4 @@
-"""Llama 4's vision transformer: square images, learned and rotary positions, and squares of patches joined."""
+"""Llama 4's vision transformer: square images, learned and rotary positions, squares of patches joined to tokens."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ IGNORED = frozenset(
     "model_type norm_eps hidden_act vision_feature_select_strategy multi_modal_projector_bias projector_dropout "
     "rope_parameters vision_feature_layer".split()
 )
-"""Keys that transformers does not read either: norms have an epsilon of 1e-5, activations are GELU."""
+"""Keys that are ignored, as in transformers: norms have an epsilon of 1e-5, activations are GELU."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Llama4VisionConfig:
     """Field names are Hugging Face's keys. image_size, patch_size: in pixels. projector_input_dim,
-    projector_output_dim: of the products after the joined patches; vision_output_dim: of the result.
+    projector_output_dim: sizes of the linear layers after joining patches. vision_output_dim: size of the result.
     """
 
     hidden_size: int = 768
@@ -62,7 +62,7 @@ class Llama4VisionConfig:
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
-        """From the vision_config of config.json. Raises MLCError as ``DecoderConfig.from_hf``."""
+        """Parse the vision_config of config.json. Raises MLCError and UnsupportedError as ``BaseConfig.from_hf``."""
         kind, rope = raw.get("model_type", KIND), raw.get("rope_parameters") or {}
         if kind != KIND:
             raise UnsupportedError(
@@ -73,12 +73,12 @@ class Llama4VisionConfig:
 
     @property
     def side(self) -> int:
-        """Patches in a row of an image, and rows of patches."""
+        """The number of patches per row, and of rows of patches."""
         return self.image_size // self.patch_size
 
     @property
     def angles(self) -> np.ndarray:
-        """Of the class token, 0, and of each patch, float32 [1 + side ** 2, R/2]: by its column, then by its row."""
+        """Rotation angles, float32 [1 + side ** 2, R/2]: 0 for the class token; by column, then by row for patches."""
         pairs = self.hidden_size // self.num_attention_heads // 4
         frequencies = 1.0 / self.rope_theta ** (np.arange(pairs, dtype=np.float32) / pairs)
         rows, columns = np.indices((self.side, self.side)).reshape(2, -1, 1) + 1
@@ -87,7 +87,7 @@ class Llama4VisionConfig:
 
 
 class RotatedTransformer(VisionTransformer):
-    """With rotary positions; pixels [1, C, H, W] -> the patches' vectors [1, S, D], without the class token's."""
+    """A tower with rotary positions: pixels [1, C, H, W] -> patches [1, S, D], without the class token."""
 
     def __init__(self, c: Llama4VisionConfig):
         def norm() -> nn.Module:
@@ -112,7 +112,7 @@ class RotatedTransformer(VisionTransformer):
 
 
 class Projector(nn.Module):
-    """Joins squares of patches and projects them, [1, S, E] -> [1, T, D]. hidden_size: of the decoder."""
+    """Joins squares of patches and projects them, [1, S, E] -> [1, T, D]. hidden_size: D, that of the decoder."""
 
     def __init__(self, c: Llama4VisionConfig, hidden_size: int):
         self.side = c.side
@@ -126,8 +126,8 @@ class Projector(nn.Module):
 
 
 def image_weights(m: WeightMap, c: Llama4VisionConfig) -> None:
-    """The rules of tower and projector. The class token, the last one in checkpoints, comes first here; pairs that are
-    rotated are neighbours there.
+    """Add the rules of tower and projector. In checkpoints, the class token is last instead of first, and the rotated
+    pairs are interleaved.
     """
     embeddings, patches = f"{TOWER}.embeddings", c.side**2
     m.rename(f"{embeddings}.patch_embedding", "vision_model.patch_embedding.linear")

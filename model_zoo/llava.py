@@ -1,4 +1,4 @@
-"""LLaVA: Llama or Mistral, and CLIP or SigLIP with two products as projector (Liu et al. 2023)."""
+"""LLaVA: Llama or Mistral, and CLIP or SigLIP with a two-layer projector (Liu et al. 2023)."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ TEXT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "max_position_embeddings": 131072,
     },
 }
-"""What text_config leaves out, by its model_type: Hugging Face's defaults."""
+"""model_type of text_config -> Hugging Face's defaults for keys that it leaves out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LlavaConfig(ImageFields, MistralConfig):
-    """vision_feature_layer: whose results are projected; 0 is the first layer's input, -1 the last layer's result.
+    """vision_feature_layer: the layer whose results are projected; 0: input of the first layer, -1: last layer.
 
-    vision_feature_select_strategy: "default" leaves the class token out, "full" keeps all.
+    vision_feature_select_strategy: "default" drops the class token, "full" keeps all tokens.
     """
 
     model_type: ClassVar[str] = "llava"
@@ -91,7 +91,7 @@ class LlavaConfig(ImageFields, MistralConfig):
 
 
 class Projector(nn.Module):
-    """[1, S, E] -> [1, T, D]; drops_first: without the first token."""
+    """Projects patches, [1, S, E] -> [1, T, D]; drops_first: whether to drop the first token."""
 
     def __init__(self, c: LlavaConfig):
         self.drops_first = c.drops_first

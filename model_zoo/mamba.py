@@ -1,4 +1,4 @@
-"""Mamba and Falcon Mamba: a selective state-space layer with a norm before it; Falcon's norms dt, B and C too."""
+"""Mamba and Falcon Mamba: pre-norm selective state space layers; Falcon Mamba also normalizes dt, B and C."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from model_zoo.weight_rules import renamed
 
 @dataclass(frozen=True, kw_only=True)
 class MambaConfig(HybridConfig):
-    """intermediate_size: channels of the scan, ``expand`` times the hidden size where missing.
+    """intermediate_size: channels of the scan; by default ``expand`` times the hidden size.
 
-    time_step_rank: elements from which the steps are computed, a sixteenth of the hidden size for "auto".
+    time_step_rank: rank of the projection of dt; "auto": a sixteenth of the hidden size.
     """
 
     model_type: ClassVar[str] = "mamba"
@@ -79,7 +79,7 @@ class FalconMambaConfig(MambaConfig):
 
 
 def model(c: MambaConfig) -> CausalLM:
-    """Mamba or Falcon Mamba."""
+    """Build Mamba or Falcon Mamba."""
     layers = [MixerLayer(nn.RMSNorm(c.hidden_size, c.rms_norm_eps), c.mixer()) for _ in range(c.num_hidden_layers)]
     return CausalLM(c, layers, nn.RMSNorm(c.hidden_size, c.rms_norm_eps))
 
@@ -92,7 +92,7 @@ def weights(c: MambaConfig) -> WeightMap:
 
 
 def mamba_rules(m: WeightMap, c: HybridConfig, target: str, source: str, pattern: str) -> None:
-    """The convolutions and rates of decay of the layers with a ``Mamba``, see ``conv_taps``."""
+    """Add the rules of convolutions and decay rates in layers with a ``Mamba``, see ``conv_taps``."""
     conv_taps(m, c, {MAMBA}, f"{target}.conv1d", f"{source}.conv1d", pattern)
     for layer, theirs in layers_of(m, c, {MAMBA}, pattern):
         logarithms, rates = (CheckpointTensor(f"{theirs}.{source}.{name}") for name in ("A_log", "A"))

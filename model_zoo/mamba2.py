@@ -1,4 +1,4 @@
-"""Mamba-2: a state-space layer with a norm before it, and nothing else."""
+"""Mamba-2: pre-norm state space (SSD) layers only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRAINING = frozenset(
     "ssm_cfg time_step_floor time_step_init_scheme time_step_max time_step_min time_step_rank time_step_scale "
     "use_associative_scan use_mambapy".split()
 )
-"""Keys that matter in training only, choose between equal computations, or repeat others."""
+"""Keys that only affect training, choose between equivalent computations, or repeat others."""
 OUTER = {"model.embed_tokens": "backbone.embeddings", "model.norm": "backbone.norm_f"}
 PATTERN = "backbone.layers.{}"
 

@@ -1,4 +1,4 @@
-"""Configurations, layers and weights that models with Mamba-2 share."""
+"""Base configuration, layers and weight map rules of models with Mamba-2."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAMBA = "linear_attention"
 
 @dataclass(frozen=True, kw_only=True)
 class Mamba2Config(HybridConfig):
-    """mamba_d_head: channels of a head, or "auto". time_step_limit: least and greatest step, None for no limits."""
+    """mamba_d_head: channels of a head, or "auto". time_step_limit: minimum and maximum of dt, None for no limits."""
 
     mamba_n_heads: int = 128
     mamba_d_head: int | str = "auto"
@@ -65,7 +65,7 @@ class Mamba2Config(HybridConfig):
         return RecurrentKind(self.mamba_sizes.arrays)
 
     def mamba_layer(self, epsilon: float, **options: Any) -> Mamba2:
-        """A layer with a norm of each group after the gate; options as of ``Mamba2``."""
+        """A Mamba-2 layer with a norm of each group after the gate; options: see ``Mamba2``."""
         norm: nn.Module = GroupedRMSNorm(self.mamba_channels, self.mamba_n_groups, epsilon)
         shared: dict[str, Any] = {"norm": norm, "bias": self.mamba_proj_bias, "out_bias": self.mamba_proj_bias}
         limits = self.time_step_limit or ()
@@ -73,7 +73,7 @@ class Mamba2Config(HybridConfig):
 
 
 def _limits(given: Sequence[Any] | None) -> tuple[float, float] | None:
-    """Bounds as config.json has them, perhaps infinite; None for those that every step is within."""
+    """Parse the bounds of dt in config.json, which may be infinite; None if they never apply."""
     if given is None:
         return None
     try:
@@ -88,7 +88,7 @@ def _limits(given: Sequence[Any] | None) -> tuple[float, float] | None:
 MAMBA_NAMES: LayerNames = {
     f"self_attn.{name}": f"mamba.{name}" for name in ("in_proj", "out_proj", "norm", "dt_bias", "D")
 }
-"""Names of a ``Mamba2`` in the place of attention, but for its convolution and its rates of decay."""
+"""Names of a ``Mamba2`` that replaces attention, without its convolution and decay rates."""
 
 
 def mamba2_rules(
@@ -99,7 +99,7 @@ def mamba2_rules(
     types: Container[str] = (MAMBA,),
     pattern: str = LAYER,
 ) -> None:
-    """The convolutions and rates of decay of the layers of some types, see ``conv_taps``."""
+    """Add the rules of convolutions and decay rates in layers of some types, see ``conv_taps``."""
     conv_taps(m, c, types, f"{target}.conv1d", f"{source}.conv1d", pattern)
     for layer, theirs in layers_of(m, c, types, pattern):
         logarithms = CheckpointTensor(f"{theirs}.{source}.A_log")

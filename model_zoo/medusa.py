@@ -16,9 +16,9 @@ from model_zoo.weight_map import WeightMap
 
 @dataclass(frozen=True, kw_only=True)
 class MedusaConfig(DecoderConfig):
-    """medusa_num_heads: tokens that are drafted; medusa_num_layers: residual blocks of each head.
+    """medusa_num_heads: number of drafted tokens; medusa_num_layers: residual blocks per head.
 
-    The sizes of a decoder's layers have no meaning.
+    The sizes of a decoder's layers are unused.
     """
 
     model_type: ClassVar[str] = "medusa"
@@ -61,7 +61,7 @@ class Medusa(nn.Module):
         return nn.ModuleList([*blocks, nn.Linear(c.hidden_size, c.vocab_size, bias=False)])
 
     def logits(self, x_BD: Tensor) -> tuple[Tensor, ...]:
-        """Of each head, [B, V]"""
+        """The logits of each head, float32 [B, V]."""
         results = []
         for head in self.medusa_head:
             y = x_BD

@@ -1,4 +1,4 @@
-"""MiMo-V2-Flash: windows with learned sinks in five of six layers, values shorter than keys, DeepSeek-V3's experts."""
+"""MiMo-V2-Flash: sliding windows with learned sinks in five of six layers, short values, DeepSeek-V3's experts."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ TYPES = {
     "hybrid_layer_pattern": ("layer_types", (FULL, SLIDING)),
     "moe_layer_freq": ("mlp_layer_types", (DENSE, SPARSE)),
 }
-"""Keys of published files with a 0 or a 1 for each layer: the key and the names that transformers has instead."""
+"""Keys of published files with a 0 or 1 for each layer -> the key and the names of transformers for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MiMoV2FlashConfig(PartialLocalRopeConfig, SigmoidConfig):
-    """attention_value_scale: factor of values. swa_num_key_value_heads: of layers with a window, by default twice those
-    of the others; swa_num_attention_heads, swa_head_dim, swa_v_head_dim: must be those of the others.
+    """attention_value_scale: factor of values. swa_num_key_value_heads: key/value heads of layers with a window, by
+    default twice those of the others. swa_num_attention_heads, swa_head_dim, swa_v_head_dim: must equal the others'.
     """
 
     model_type: ClassVar[str] = "mimo_v2_flash"
@@ -72,7 +72,7 @@ class MiMoV2FlashConfig(PartialLocalRopeConfig, SigmoidConfig):
                 values[ours] = [names[flag] for flag in flags]
                 del values[key]
         if isinstance(before := values.get("sliding_window_size"), int) and before > 0:
-            values["sliding_window"] = before + 1  # positions before a token, and its own
+            values["sliding_window"] = before + 1  # the positions before a token, and its own position
         if "partial_rotary_factor" in values:
             values.setdefault("local_partial_rotary_factor", values["partial_rotary_factor"])
         return super().from_hf(values)

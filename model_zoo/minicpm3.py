@@ -47,7 +47,7 @@ def model(c: MiniCPM3Config) -> CausalLM:
 
 
 def weights(c: LatentConfig) -> WeightMap:
-    """Of a model with latent attention and dense feed-forward parts."""
+    """The weight map of a model with latent attention and dense MLPs."""
     m = latent_names(c)
     for layer in m.layers(LAYER, c.num_hidden_layers):
         m.concat(f"{layer}.mlp.gate_up_proj", [f"{layer}.{name}" for name in GATE_UP])

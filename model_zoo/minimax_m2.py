@@ -1,4 +1,4 @@
-"""MiniMax-M2: sigmoid routers with corrected scores, norms of queries and keys over all heads, partial rotation."""
+"""MiniMax-M2: sigmoid routers with a score bias, QK norms over all heads, partial RoPE."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from model_zoo.weight_rules import LAYER, llama_names
 
 @dataclass(frozen=True, kw_only=True)
 class MiniMaxM2Config(OlmoeConfig):
-    """rotary_dim: elements of a head that are rotated; 0 for ``partial_rotary_factor`` of them.
+    """rotary_dim: rotated elements of a head; 0: determined by ``partial_rotary_factor``.
 
-    attn_type_list: 1 for each layer, which has softmax attention.
+    attn_type_list: must be 1 (softmax attention) for each layer.
     """
 
     model_type: ClassVar[str] = "minimax_m2"

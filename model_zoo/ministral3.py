@@ -1,4 +1,4 @@
-"""Ministral 3, text: Mistral with YaRN and queries that are scaled up with their position."""
+"""Ministral 3, text: Mistral with YaRN and queries scaled by a function of their position."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Ministral3Config(DecoderConfig):
 
 
 def growth(c: DecoderConfig) -> Growth | None:
-    """Of queries, by ``rope_scaling``; None where they do not grow."""
+    """The growth of queries with their position, from ``rope_scaling``; None if it has none."""
     scaling = c.rope_scaling or {}
     length = scaling.get("original_max_position_embeddings") or c.context_window_size
     beta = scaling.get("llama_4_scaling_beta")

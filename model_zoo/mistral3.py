@@ -1,6 +1,6 @@
 """Mistral Small 3.1 and 3.2, Ministral 3, Devstral: Mistral or Ministral 3, and Pixtral's tower for images.
 
-The results of neighbouring patches are joined and projected. Each row of an image's tokens ends with a token of text.
+Squares of patches are joined and projected. Each row of an image's tokens ends with a text token.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ TEXT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "mistral": {"sliding_window": 4096, "rope_theta": 1e4, "rms_norm_eps": 1e-6},
     "ministral3": {},
 }
-"""What text_config leaves out, by its model_type: Hugging Face's defaults where they are not Ministral 3's."""
+"""model_type of text_config -> Hugging Face's defaults for keys that it leaves out, if not Ministral 3's."""
 ROW_ENDS = ("[IMG_BREAK]", "[IMG_END]")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mistral3Config(ImageFields, Ministral3Config):
-    """spatial_merge_size: squares of this many patches each way become one token."""
+    """spatial_merge_size: patches per side of the square that becomes one token."""
 
     model_type: ClassVar[str] = "mistral3"
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {"image_token_id": ("image_token_index",)}
@@ -90,7 +90,7 @@ def model(c: Mistral3Config) -> VisionLanguageModel:
 
 
 def weights(c: Mistral3Config) -> WeightMap:
-    """The stored merging layer takes all patches of a token for one element after the other."""
+    """The inputs of the stored merging layer are ordered by element, then by patch of a token."""
     m = vision.within_parts(llama_names(c))
     if c.vision is None:
         vision.without_tower(m)

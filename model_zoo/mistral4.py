@@ -1,4 +1,4 @@
-"""Mistral 4: DeepSeek-V3 with softmax routers, and queries that are scaled up with their position."""
+"""Mistral 4: DeepSeek-V3 with softmax routers, and queries scaled by a function of their position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixtral: Mistral with a mixture of experts in the place of the MLP (Jiang et al. 2024, "Mixtral of Experts").
+"""Mixtral: Mistral with a mixture of experts instead of the MLP (Jiang et al. 2024, "Mixtral of Experts").
 
 B batch, S sequence, D hidden.
 """

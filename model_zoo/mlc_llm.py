@@ -20,31 +20,31 @@ CONFIG, MODEL = "Config", ("ForCausalLM", "ForCasualLM", "LMHeadModel")
 
 
 class ExternMapping(WeightMap):
-    """Which tensors of a checkpoint make which parameter, by functions of numpy arrays."""
+    """A weight map from functions of numpy arrays: parameter -> checkpoint tensors and function."""
 
     def add_mapping(self, map_from: str, map_to: Sequence[str], func: Callable[..., np.ndarray]) -> None:
-        """Parameter ``map_from`` is ``func`` of the checkpoint's tensors ``map_to``, which have their stored dtypes."""
+        """Compute parameter ``map_from`` as ``func`` of the checkpoint tensors ``map_to``, in their stored dtypes."""
         self.computed(map_from, map_to, func)
 
     def add_unused(self, name: str) -> None:
-        """A checkpoint tensor that the model does not need."""
+        """Declare a checkpoint tensor that the model does not need."""
         self.unused(name)
 
 
 class Model:
-    """A model of an architecture, which exports the architecture's functions. Weights and caches are float32."""
+    """A model that exports its architecture's functions. Weights and KV caches are float32."""
 
     def __init__(self, architecture: Architecture, config: Any):
         self.architecture, self.config, self.module = architecture, config, architecture.model(config)
 
     def get_default_spec(self) -> spec.ModuleSpec:
-        """The architecture's functions."""
+        """The specification of the architecture's functions."""
         architecture = self.architecture
         states = architecture.states(self.config, "float32")
         return spec.ModuleSpec(dict(architecture.entry_points(self.module, self.config, states, "float32")))
 
     def export_tvm(self, spec: spec.ModuleSpec, debug: bool = False) -> tuple[IRModule, list[tuple[str, Parameter]]]:
-        """The traced functions, and the parameters by name; see ``nn.Module.export``."""
+        """The traced functions and the named parameters; see ``nn.Module.export``."""
         mod, parameters = self.module.export(spec, debug)
         return mod, list(parameters.items())
 
@@ -56,11 +56,11 @@ class _Config:
         self._class = architecture.config
 
     def __call__(self, **keys: Any) -> Any:
-        """From keys of Hugging Face's config.json."""
+        """A configuration from keys of Hugging Face's config.json."""
         return self.from_dict(keys)
 
     def from_dict(self, raw: Mapping[str, Any]) -> Any:
-        """From the keys of Hugging Face's config.json."""
+        """A configuration from the contents of Hugging Face's config.json."""
         return self._class.from_hf(raw)
 
 

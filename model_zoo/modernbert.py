@@ -1,4 +1,4 @@
-"""ModernBERT: an encoder with norms before its parts, rotation, windows in most layers, gated GELU, no biases."""
+"""ModernBERT: a pre-norm encoder with RoPE, sliding windows in most layers, gated GELU, no biases."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from model_zoo.weight_rules import renamed
 
 @dataclass(frozen=True, kw_only=True)
 class ModernBertConfig(LocalRopeConfig, EncoderConfig):
-    """local_attention: positions in a window, half of them on each side. global_attn_every_n_layers: how often a layer
-    sees all, the first among them.
+    """local_attention: positions in a window, half of them on each side. global_attn_every_n_layers: period of
+    full-attention layers, beginning with the first layer.
     """
 
     model_type: ClassVar[str] = "modernbert"

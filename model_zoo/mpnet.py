@@ -1,4 +1,4 @@
-"""MPNet: RoBERTa without token types, and with learned biases of scores by distance (Song et al. 2020)."""
+"""MPNet: RoBERTa without token types, with learned relative position biases (Song et al. 2020)."""
 
 from __future__ import annotations
 

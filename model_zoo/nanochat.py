@@ -1,4 +1,4 @@
-"""nanochat: norms without weights, also of embeddings, queries and keys; rotation in the other direction; ReLU^2."""
+"""nanochat: norms without weights, also of embeddings, queries and keys; RoPE with negated angles; squared ReLU."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def model(c: NanoChatConfig) -> CausalLM:
     def norm(size: int) -> UnweightedRMSNorm:
         return UnweightedRMSNorm(size, c.rms_norm_eps)
 
-    # Rotation keeps the length of a vector: norms without weights may come before it.
+    # RoPE preserves the norm of a vector, so norms without weights may come before it.
     return pre_norm_model(
         c,
         norm,

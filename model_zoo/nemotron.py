@@ -1,4 +1,4 @@
-"""Nemotron 3 8B, 4, Minitron: layer norms stored as ``w - 1``, partial rotation, squared ReLU."""
+"""Nemotron 3 8B, 4, Minitron: layer norms stored as ``w - 1``, partial RoPE, squared ReLU."""
 
 from __future__ import annotations
 

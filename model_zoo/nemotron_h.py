@@ -1,4 +1,4 @@
-"""Nemotron-H and Nemotron 3: each layer is Mamba-2, attention without rotation, an MLP of squared ReLU, or experts."""
+"""Nemotron-H and Nemotron 3: each layer is Mamba-2, attention without RoPE, an MLP with squared ReLU, or experts."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ PATTERN = {"M": MAMBA, "*": FULL, "-": DENSE, "E": EXPERTS}
 
 @dataclass(frozen=True, kw_only=True)
 class NemotronHConfig(Mamba2Config, DecoderConfig):
-    """hybrid_override_pattern: a letter of ``PATTERN`` for each layer, where layer_types is missing.
+    """hybrid_override_pattern: a letter of ``PATTERN`` for each layer, used if layer_types is missing.
 
-    moe_latent_size: of what experts take and give, between products that all share. time_step_min: the least step.
-    n_group, topk_group, norm_topk_prob, routed_scaling_factor: as in DeepSeek-V3.
+    moe_latent_size: elements of the inputs and results of experts, between shared projections. time_step_min: minimum
+    of dt. n_group, topk_group, norm_topk_prob, routed_scaling_factor: as in DeepSeek-V3.
     """
 
     model_type: ClassVar[str] = "nemotron_h"
@@ -108,7 +108,7 @@ class NemotronHConfig(Mamba2Config, DecoderConfig):
 
 
 class LatentExperts(nn.Module):
-    """Experts without gates, perhaps in a smaller space, beside an MLP of all tokens: x [B, S, D] -> [B, S, D]."""
+    """Ungated experts, optionally in a latent space, and a shared MLP: x [B, S, D] -> [B, S, D]."""
 
     def __init__(self, c: NemotronHConfig):
         self.activation = activation_of(c.mlp_hidden_act)
@@ -132,7 +132,7 @@ class LatentExperts(nn.Module):
 
 
 def mixer(c: NemotronHConfig, kind: str) -> nn.Module:
-    """What a layer of this type does."""
+    """The block of a layer of this type."""
     if kind == MAMBA:
         return c.mamba_layer(c.rms_norm_eps, bias=c.use_bias, out_bias=c.use_bias)
     if kind == FULL:

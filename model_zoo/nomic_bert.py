@@ -1,4 +1,4 @@
-"""Nomic Embed: BERT with rotation in the place of learned positions, gated SiLU and no biases."""
+"""Nomic Embed: BERT with RoPE instead of learned positions, gated SiLU and no biases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from model_zoo.weight_rules import GATE_UP, LAYER, QKV
 
 @dataclass(frozen=True, kw_only=True)
 class NomicBertConfig(EncoderConfig):
-    """Published configurations have GPT-2's keys, those of transformers have BERT's."""
+    """Accepts the keys of published configurations (GPT-2's) and those of transformers (BERT's)."""
 
     model_type: ClassVar[str] = "nomic_bert"
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -57,7 +57,7 @@ def model(c: NomicBertConfig) -> Encoder:
 
 
 def weights(c: NomicBertConfig) -> WeightMap:
-    """Names are those of transformers or, second, those of the published checkpoints."""
+    """Accept the names of transformers and those of the published checkpoints."""
     m = WeightMap()
     m.rename("model.embed_tokens", "embeddings.word_embeddings")
     m.rename("token_types", "embeddings.token_type_embeddings")

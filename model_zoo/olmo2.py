@@ -1,4 +1,4 @@
-"""OLMo 2 and 3: norms after both parts of a layer, and of queries and keys over all heads; OLMo 3 has windows."""
+"""OLMo 2 and 3: norms after attention and MLP, QK norms over all heads; OLMo 3 has sliding windows."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def layer(c: Any) -> PostNormLayer:
 
 
 def model(c: Any) -> CausalLM:
-    """OLMo 2 or 3."""
+    """Build OLMo 2 or 3."""
     return CausalLM(c, [layer(c) for _ in range(c.num_hidden_layers)], rms_norm(c.rms_norm_eps)(c.hidden_size))
 
 

@@ -1,6 +1,6 @@
-"""OLMo Hybrid: gated delta nets with norms before the parts of a layer, every fourth layer one of OLMo 2 instead.
+"""OLMo Hybrid: pre-norm layers with gated delta nets; every fourth layer is one of OLMo 2 instead.
 
-Checkpoints come without rotation; betas of delta nets are up to 2.
+Checkpoints have no RoPE; betas of delta nets are up to 2.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ DELTA_NORM_EPSILON = 1e-5  # of the norms within delta nets, whatever rms_norm_e
 
 @dataclass(frozen=True, kw_only=True)
 class OlmoHybridConfig(DeltaNetConfig):
-    """linear_*: by default heads as of attention, keys of three quarters of ``hidden_size``, values of twice as much.
+    """linear_*: by default, the heads of attention, keys of 3/4 of ``hidden_size`` in all heads, values of twice that.
 
-    rope_theta: null for attention without rotation. linear_allow_neg_eigval: beta is up to 2 instead of 1.
+    rope_theta: null for attention without RoPE. linear_allow_neg_eigval: beta is up to 2 instead of 1.
     """
 
     model_type: ClassVar[str] = "olmo_hybrid"
@@ -87,7 +87,7 @@ MIXERS: Mapping[str, LayerNames] = {LINEAR: DELTA_NET, FULL: {"self_attn.qkv_pro
 
 
 def weights(c: OlmoHybridConfig) -> WeightMap:
-    """Of checkpoints with OLMo's names of norms and convolutions, or with those of transformers' classes."""
+    """Accept OLMo's names of norms and convolutions, and those of transformers."""
     m = renamed(c, {}, LAYER, [{**MIXERS[kind], "mlp.gate_up_proj": GATE_UP} for kind in c.types])
     for layer, kind in zip(m.layers(LAYER, c.num_hidden_layers), c.types, strict=True):
         norm = f"{layer}.post_attention_layernorm"

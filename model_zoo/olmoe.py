@@ -1,4 +1,4 @@
-"""OLMoE: Llama with experts, and norms of queries and keys over all heads."""
+"""OLMoE: Llama with experts, and QK norms over all heads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from model_zoo.weight_rules import llama_names
 
 @dataclass(frozen=True, kw_only=True)
 class OlmoeConfig(RoutedConfig):
-    """``intermediate_size`` is that of an expert."""
+    """``intermediate_size`` is the size of an expert."""
 
     model_type: ClassVar[str] = "olmoe"
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {**ROUTED_KEYS, "moe_intermediate_size": ("intermediate_size",)}

@@ -19,7 +19,7 @@ POSITION_OFFSET = 2
 
 @dataclass(frozen=True, kw_only=True)
 class OPTConfig(DecoderConfig):
-    """The 350M model, whose norms come after the parts of a layer and whose embeddings are narrower, is refused."""
+    """The 350M model, a post-norm model with projected embeddings, is refused."""
 
     model_type: ClassVar[str] = "opt"
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {"intermediate_size": ("ffn_dim",)}

@@ -1,4 +1,4 @@
-"""Inputs that each layer has of its own, from the token and from its embedding (Gemma 3n and 4).
+"""Per-layer inputs, computed from the token and from its embedding (Gemma 3n and 4).
 
 B batch, S sequence, D hidden, L layers, P elements of a layer's input.
 """
@@ -28,7 +28,7 @@ class PerLayerInputs(nn.Module):
         self.per_layer_projection_norm = norm(self.size)
 
     def embed(self, input_ids: Tensor) -> Tensor:
-        """int32 [S] -> [S, L P]; tokens beyond the table take its first row."""
+        """int32 [S] -> [S, L P]; tokens beyond the table use its first row."""
         return self.embed_tokens_per_layer(op.where(input_ids < self.vocab, input_ids, 0))
 
     def forward(self, x_BSD: Tensor, rows: Tensor) -> list[Tensor]:
@@ -55,7 +55,8 @@ class PerLayerGate(nn.Module):
 
 
 class PerLayerCausalLM(CausalLM):
-    """A decoder whose layers take their own input as last argument; ``embed`` gives embeddings and these rows."""
+    """A decoder whose layers take their per-layer input as last argument; ``embed`` appends the rows of these to the
+    embeddings."""
 
     def __init__(self, c: Any, layers: Sequence[nn.Module], norm: Norm, **options: Any):
         super().__init__(c, layers, norm(c.hidden_size), **options)
@@ -76,16 +77,16 @@ class PerLayerCausalLM(CausalLM):
         return self.model.norm(self.last(x))
 
     def first(self, x_BSD: Tensor) -> Any:
-        """What the first layer takes, from embeddings."""
+        """The input of the first layer, from embeddings."""
         return x_BSD
 
     def last(self, x: Any) -> Tensor:
-        """Hidden states from what the last layer returns."""
+        """The hidden states, from the result of the last layer."""
         return x
 
 
 def per_layer_rules(m: WeightMap, layers: Sequence[str]) -> None:
-    """Names of ``PerLayerCausalLM`` and of a ``PerLayerGate`` named ``per_layer`` in each layer."""
+    """Add the rules of a ``PerLayerCausalLM`` with a ``PerLayerGate`` named ``per_layer`` in each layer."""
     for name in NAMES:
         m.rename(f"per_layer.{name}", f"model.{name}")
     for layer in layers:

@@ -1,6 +1,6 @@
-"""Phi-1, 1.5, 2: one layer norm for attention and feed-forward part in parallel, biases everywhere.
+"""Phi-1, 1.5, 2: attention and MLP in parallel after one layer norm, biases everywhere.
 
-``phi-msft`` are the first checkpoints, with names and keys of their own.
+``phi-msft`` are the first checkpoints, with different names and keys.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PhiConfig(DecoderConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PhiMSFTConfig(DecoderConfig):
-    """rotary_dim: elements of a head that are rotated."""
+    """rotary_dim: rotated elements of a head."""
 
     model_type: ClassVar[str] = "phi-msft"
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -55,7 +55,7 @@ class PhiMSFTConfig(DecoderConfig):
 
 
 def model(c: Any) -> CausalLM:
-    """From a PhiConfig or a PhiMSFTConfig."""
+    """Build the model. c: a PhiConfig or PhiMSFTConfig."""
     norm = layer_norm(c.layer_norm_eps)
 
     def layer() -> nn.Module:

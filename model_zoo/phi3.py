@@ -1,4 +1,4 @@
-"""Phi-3, 3.5, 4: Llama with LongRoPE and partial rotation; products are stored joined as they are computed."""
+"""Phi-3, 3.5, 4: Llama with LongRoPE and partial RoPE; checkpoints have fused QKV and gate/up weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from model_zoo.weight_rules import tie
 
 @dataclass(frozen=True, kw_only=True)
 class Phi3Config(DecoderConfig):
-    """max_position_embeddings: the length that the scaling of the rotation is for.
+    """max_position_embeddings: the length for which RoPE is scaled.
 
     LongRoPE's long factors apply to all texts when the context is longer than ``original_max_position_embeddings``.
     """

@@ -1,7 +1,7 @@
-"""Phi-3-vision and 3.5: Phi-3, and CLIP whose neighbouring patches are joined and projected (Abdin et al. 2024).
+"""Phi-3-vision and 3.5: Phi-3, and CLIP with squares of patches joined and projected (Abdin et al. 2024).
 
-An image is shown in tiles and then as a whole. Its tokens are in the order of the rows of all tiles together; a learned
-vector ends each row, and another one comes before those of the whole.
+An image is shown in tiles and then as a whole. The tokens of tiles are ordered by the rows of the image; a learned
+vector ends each row, and another one precedes the tokens of the whole.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LARGE_CLIP: Mapping[str, Any] = {
     "image_size": 336,
     "patch_size": 14,
 }
-"""The tower of that name, which all published models have."""
+"""The tower of that name, which all published models use."""
 EMBD_LAYER: Mapping[str, Any] = {
     "embedding_cls": "image",
     "projection_cls": "mlp",
@@ -40,15 +40,16 @@ EMBD_LAYER: Mapping[str, Any] = {
     "with_learnable_separator": True,
 }
 SEPARATORS = 2
-"""Results of ``image_embed`` after those of the patches: what ends a row, and what comes before the whole image."""
+"""Results of ``image_embed`` after those of the patches: the vector after a row, and that before the whole image."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Phi3VConfig(ImageFields, Phi3Config):
-    """img_processor, embd_layer: as config.json has them; each key has one supported value. vision_config: sizes of the
-    tower, of which config.json has the name only.
+    """img_processor, embd_layer: entries of config.json; each key has one supported value. vision_config: sizes of the
+    tower, which config.json only names.
 
-    image_token_id: the id of ``<|image|>``. bos_token_id: begins the text after an image, too; None for nothing there.
+    image_token_id: the id of ``<|image|>``. bos_token_id: the token that also precedes the text after an image, or
+    None.
     """
 
     model_type: ClassVar[str] = "phi3_v"
@@ -90,7 +91,7 @@ class Phi3VConfig(ImageFields, Phi3Config):
 
 
 class Projector(nn.Module):
-    """Results of the tower [1, 1 + S, E] -> [1, S / 4 + 2, D]: squares of patches, and then the two separators."""
+    """Projects squares of patches, [1, 1 + S, E] -> [1, S / 4 + 2, D], and appends the two separators."""
 
     def __init__(self, c: Phi3VConfig):
         self.side, self.merge = c.tower.side, c.merge

@@ -1,4 +1,4 @@
-"""Phi-3.5-MoE: layer norms, LongRoPE, two experts of SparseMixer routers."""
+"""Phi-3.5-MoE: layer norms, LongRoPE, two experts per token chosen by SparseMixer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from model_zoo.weight_rules import LAYER, llama_names
 
 @dataclass(frozen=True, kw_only=True)
 class PhimoeConfig(Phi3Config, RoutedConfig):
-    """``intermediate_size`` is that of an expert. router_jitter_noise: half of the routers' margin."""
+    """``intermediate_size`` is the size of an expert. router_jitter_noise: half of the routers' margin."""
 
     model_type: ClassVar[str] = "phimoe"
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {**ROUTED_KEYS, "moe_intermediate_size": ("intermediate_size",)}

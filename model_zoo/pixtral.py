@@ -1,4 +1,4 @@
-"""Pixtral's vision transformer of images of any size, with positions in height and width (Agrawal et al. 2024)."""
+"""Pixtral's vision transformer for images of any size, with 2D RoPE (Agrawal et al. 2024)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from model_zoo.weight_map import WeightMap
 PIXTRAL = "pixtral"
 EPSILON = 1e-5
 IGNORED = frozenset({"model_type", "vocab_size", "image_size", "rope_parameters"})
-"""``image_size`` is that of the largest image in training."""
+"""``image_size`` is the size of the largest image in training."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PixtralConfig:
-    """Field names are Hugging Face's keys. patch_size: in pixels. head_dim: hidden_size for each head where missing."""
+    """Field names are Hugging Face's keys. patch_size: in pixels. head_dim: by default hidden_size / heads."""
 
     hidden_size: int = 1024
     intermediate_size: int = 4096
@@ -48,7 +48,7 @@ class PixtralConfig:
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
-        """From the vision_config of config.json. Raises MLCError as ``DecoderConfig.from_hf``."""
+        """Parse the vision_config of config.json. Raises MLCError and UnsupportedError as ``BaseConfig.from_hf``."""
         kind, rope = raw.get("model_type", PIXTRAL), raw.get("rope_parameters") or {}
         if kind != PIXTRAL:
             raise UnsupportedError(
@@ -63,14 +63,14 @@ class PixtralConfig:
 
     @property
     def inv_freq(self) -> np.ndarray:
-        """float32 [2, R/4]: the frequencies of rows have even places among all, those of columns odd ones."""
+        """Inverse frequencies, float32 [2, R/4]: even elements of those for R belong to rows, odd ones to columns."""
         size = self.hidden_size // self.num_attention_heads
         all_of_them = 1.0 / self.rope_theta ** (np.arange(0, size, 2, dtype=np.float32) / size)
         return np.stack([all_of_them[0::2], all_of_them[1::2]])
 
 
 class NormedPatch(nn.Module):
-    """A patch as a normalized vector: [1, S, K] -> [1, S, E]."""
+    """Projects and normalizes patches, [1, S, K] -> [1, S, E]."""
 
     def __init__(self, c: PixtralConfig):
         self.patch_conv = nn.Linear(c.patch_elements, c.hidden_size, bias=False)

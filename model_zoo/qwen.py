@@ -1,4 +1,4 @@
-"""Qwen 1: Llama with biases of queries, keys and values, and names of its own."""
+"""Qwen 1: Llama with biases of queries, keys and values, and different names."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from model_zoo.weight_rules import renamed
 
 @dataclass(frozen=True, kw_only=True)
 class QwenConfig(DecoderConfig):
-    """intermediate_size: twice the width of the feed-forward part.
+    """intermediate_size: twice the inner size of the MLP.
 
-    use_dynamic_ntk and use_logn_attn act beyond ``seq_length`` tokens only, which is the longest context here.
+    use_dynamic_ntk and use_logn_attn only act beyond ``seq_length`` tokens, which is the maximum context here.
     """
 
     model_type: ClassVar[str] = "qwen"

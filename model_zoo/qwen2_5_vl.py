@@ -1,4 +1,4 @@
-"""Qwen2.5-VL: Qwen2-VL with attention in windows, RMS norms and gated feed-forward parts in the tower.
+"""Qwen2.5-VL: Qwen2-VL with windowed attention, RMS norms and gated MLPs in the tower.
 
 Bai et al. 2025, "Qwen2.5-VL Technical Report".
 """
@@ -25,7 +25,7 @@ IGNORED = ("in_chans", "spatial_patch_size", "rope_parameters", "tokens_per_seco
 
 @dataclass(frozen=True, kw_only=True)
 class TowerConfig(qwen2_vl.TowerConfig):
-    """hidden_size: of the tower. window_size: in pixels. fullatt_block_indexes: layers without windows."""
+    """hidden_size: that of the tower. window_size: in pixels. fullatt_block_indexes: layers without windows."""
 
     hidden_size: int = 1280
     out_hidden_size: int = 3584
@@ -51,7 +51,7 @@ class TowerConfig(qwen2_vl.TowerConfig):
 
     @property
     def window(self) -> int:
-        """Rows and columns of patches in a window, which has whole tokens."""
+        """Rows and columns of patches in a window, a multiple of those of a token."""
         return self.window_size // self.spatial_merge_size // self.patch_size * self.spatial_merge_size
 
 

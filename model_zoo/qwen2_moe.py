@@ -1,4 +1,4 @@
-"""Qwen2-MoE: Qwen2 with a mixture of experts in the place of the MLP, and an expert that all tokens share.
+"""Qwen2-MoE: Qwen2 with a mixture of experts instead of the MLP, and a gated shared expert.
 
 B batch, S sequence, D hidden.
 """

@@ -1,4 +1,4 @@
-"""Qwen2-VL: Qwen2 with positions in time, height and width, and a vision transformer for images of any size.
+"""Qwen2-VL: Qwen2 with 3D RoPE (time, height, width), and a vision transformer for images of any size.
 
 Wang et al. 2024, "Qwen2-VL".
 """
@@ -38,7 +38,7 @@ ROTATION_KEYS = ("mrope_section", "mrope_interleaved")
 
 @dataclass(frozen=True, kw_only=True)
 class TowerConfig:
-    """hidden_size: of the decoder. spatial_merge_size: squares of this many patches each way become one token."""
+    """hidden_size: that of the decoder. spatial_merge_size: patches per side of the square that becomes one token."""
 
     depth: int = 32
     embed_dim: int = 1280
@@ -61,7 +61,7 @@ class TowerConfig:
 
     @property
     def width(self) -> int:
-        """Elements of a patch's vector."""
+        """Elements of a patch's hidden state."""
         return self.embed_dim
 
     @property
@@ -77,9 +77,9 @@ class TowerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class QwenVLFields(ImageFields):
-    """Fields that a decoder has besides; a base before the decoder's, as ``ImageFields`` is.
+    """Additional fields of a decoder; must precede the decoder's base class, as ``ImageFields``.
 
-    mrope_section: how many pairs are rotated by positions in time, in height and in width.
+    mrope_section: numbers of pairs that are rotated by positions in time, height and width.
     """
 
     tower_config: ClassVar[type[Any]] = TowerConfig
@@ -90,7 +90,7 @@ class QwenVLFields(ImageFields):
     mrope_section: Sequence[int] = (16, 24, 24)
 
     def check_parts(self, hidden_size: int, rotary_dim: int) -> None:
-        """Raise MLCError where tower and rotation do not fit the decoder."""
+        """Raise MLCError if the tower's sizes or ``mrope_section`` do not fit the decoder."""
         if len(self.mrope_section) != 3 or 2 * sum(self.mrope_section) != rotary_dim:
             expected = f"three numbers with the sum {rotary_dim // 2}"
             raise MLCError(f"mrope_section: got {list(self.mrope_section)}; expected {expected}", where=["config.json"])
@@ -104,8 +104,8 @@ class QwenVLFields(ImageFields):
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
-        """As of ``DecoderConfig``; ``mrope_section`` is among the parameters of the rotation. Whether embeddings are
-        tied is said outside of ``text_config``."""
+        """As in ``BaseConfig``; ``mrope_section`` is read from the RoPE parameters, and ``tie_word_embeddings`` from
+        outside of ``text_config``."""
         values = {**text_part(raw, ()), **{key: raw[key] for key in ("tie_word_embeddings",) if key in raw}}
         for key in ("rope_parameters", "rope_scaling"):
             given = values.get(key)
@@ -172,7 +172,7 @@ MLP_NAMES: Mapping[str, Sequence[str]] = {"up_proj": ["fc1"], "down_proj": ["fc2
 
 
 def weights(c: Qwen2VLConfig, mlp: Mapping[str, Sequence[str]] = MLP_NAMES) -> WeightMap:
-    """mlp: the checkpoint's names of a feed-forward part's products; several are joined."""
+    """The weight map. mlp: linear layer of the tower's MLP -> names in the checkpoint, which are concatenated."""
     m = vision.weights(qwen2.weights(c), None)
     tower_weights(m, c.tower.depth, mlp)
     for name, source in {"ln_q": "ln_q", "linear_1": "mlp.0", "linear_2": "mlp.2"}.items():

@@ -1,4 +1,4 @@
-"""Qwen3: Llama with norms of queries and keys in each head; the last layers may have a window."""
+"""Qwen3: Llama with QK norms in each head; the last layers may have a sliding window."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from model_zoo.weight_rules import llama_names
 
 @dataclass(frozen=True, kw_only=True)
 class Qwen3Config(LayerTypesConfig):
-    """max_window_layers: how many first layers see all positions where ``layer_types`` is not given."""
+    """max_window_layers: number of first layers with full attention, used if ``layer_types`` is not given."""
 
     model_type: ClassVar[str] = "qwen3"
     head_dim: int = 128
@@ -45,7 +45,7 @@ def model(c: Qwen3Config, kind: type[CausalLM] = CausalLM) -> CausalLM:
 
 @dataclass(frozen=True, kw_only=True)
 class Qwen3EmbeddingConfig(Qwen3Config):
-    """Without an output head."""
+    """Qwen3 without an output head."""
 
     model_type: ClassVar[str] = "qwen3-embedding"
 

@@ -1,4 +1,4 @@
-"""Qwen3.5 and 3.6: Qwen3-Next with its first products stored apart, dense or with experts, and Qwen3-VL's tower."""
+"""Qwen3.5 and 3.6: Qwen3-Next with separate input projections, dense or with experts, and Qwen3-VL's tower."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TowerConfig(qwen3_vl.TowerConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class WithImages(QwenVLFields):
-    """A base before the decoder's. vision_config: None for the decoder alone."""
+    """Additional fields; must precede the decoder's base class. vision_config: None for the decoder alone."""
 
     tower_config: ClassVar[type[Any]] = TowerConfig
     ignored: ClassVar[frozenset[str]] = QwenVLFields.ignored | QwenDeltaNetConfig.ignored
@@ -81,7 +81,7 @@ class Qwen35MoeConfig(WithImages, Qwen35MoeTextConfig):
 
 
 def model(c: Any) -> VisionLanguageModel:
-    """c: a ``Qwen35Config`` or a ``Qwen35MoeConfig``."""
+    """Build the model. c: a ``Qwen35Config`` or ``Qwen35MoeConfig``."""
     if c.vision is None:
         return VisionLanguageModel(text_model(c), None, None)
     projector: nn.Module = qwen3_vl.Mergers(c.vision)
@@ -97,7 +97,7 @@ def decoder_weights(c: QwenDeltaNetConfig) -> WeightMap:
 
 
 def text_weights(c: QwenDeltaNetConfig) -> WeightMap:
-    """Of the decoder alone, perhaps from a checkpoint of the whole model."""
+    """The weight map of the decoder alone; also accepts a checkpoint of the whole model."""
     m = decoder_weights(c)
     m.other_prefix("model.", "model.language_model.")
     m.unused("model.visual.*")
@@ -105,7 +105,7 @@ def text_weights(c: QwenDeltaNetConfig) -> WeightMap:
 
 
 def weights(c: Any) -> WeightMap:
-    """As of ``model``."""
+    """The weight map. c: a ``Qwen35Config`` or ``Qwen35MoeConfig``."""
     m = vision.within_parts(decoder_weights(c))
     if c.vision is None:
         m.unused("model.visual.*")

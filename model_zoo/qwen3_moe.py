@@ -1,4 +1,4 @@
-"""Qwen3-MoE: Qwen3 with a mixture of experts in the place of the MLP."""
+"""Qwen3-MoE: Qwen3 with a mixture of experts instead of the MLP."""
 
 from __future__ import annotations
 

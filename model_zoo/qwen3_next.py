@@ -1,6 +1,6 @@
-"""Qwen3-Next: gated delta nets, every fourth layer gated attention instead, and experts of which one is for all tokens.
+"""Qwen3-Next: gated delta nets, gated attention in every fourth layer, routed experts and a shared expert.
 
-Norms are stored as ``w - 1``, but for those of the delta nets. Layers that predict further tokens (MTP) are not used.
+Norms are stored as ``w - 1``, except those of delta nets. Multi-token prediction (MTP) layers are not used.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ EXCEPTIONS = Exceptions(kept=("*gate", "*.in_proj_ba"))
 
 @dataclass(frozen=True, kw_only=True)
 class QwenDeltaNetConfig(DeltaNetConfig):
-    """full_attention_interval: every so many layers one is FULL, unless layer_types says otherwise.
+    """full_attention_interval: period of FULL layers, used if layer_types is missing.
 
-    num_experts: 0 for a dense feed-forward part.
+    num_experts: 0 or None for a dense MLP.
     """
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"attn_output_gate": (True,)}
@@ -104,7 +104,7 @@ def weights(c: QwenDeltaNetConfig) -> WeightMap:
 
 
 def _by_kind(sizes: DeltaNetSizes) -> tuple[tuple[int, int], ...]:
-    """Queries, keys, values and gates, from rows that have those of one head of keys next to each other."""
+    """Row ranges of queries, keys, values and gates, in rows that are grouped by key head."""
     value = sizes.values // sizes.key_heads
     ends = [sizes.key_size, 2 * sizes.key_size, 2 * sizes.key_size + value, 2 * sizes.key_size + 2 * value]
     starts = range(0, sizes.key_heads * ends[-1], ends[-1])
@@ -112,7 +112,7 @@ def _by_kind(sizes: DeltaNetSizes) -> tuple[tuple[int, int], ...]:
 
 
 def common_weights(c: QwenDeltaNetConfig) -> WeightMap:
-    """All rules but those of the first products of delta nets."""
+    """All rules except those of the input projections of delta nets."""
     m = WeightMap()
     recurrent = delta_nets(c)
     for ours, theirs in recurrent:
@@ -135,7 +135,7 @@ def common_weights(c: QwenDeltaNetConfig) -> WeightMap:
 
 
 def _attention_rules(m: WeightMap, c: QwenDeltaNetConfig, path: str) -> None:
-    """``q_proj`` has, for each head, the rows of queries and then those of the gate."""
+    """Add the rules of gated attention; ``q_proj`` has the rows of queries, then of the gate, for each head."""
     rows = c.num_attention_heads * c.head_dim
     by_kind = Permute((CheckpointTensor(f"{path}.q_proj"),), (c.num_attention_heads, 2, c.head_dim), (1, 0, 2))
     queries, gates = Slice((by_kind,), 0, 0, rows), Slice((by_kind,), 0, rows, 2 * rows)

@@ -1,6 +1,6 @@
-"""Qwen3-VL: Qwen3, to whose first layers results of the tower's layers are added; positions interleaved by axis.
+"""Qwen3-VL: Qwen3 with interleaved 3D RoPE; features of some tower layers are added to its first layers (DeepStack).
 
-An embedding is as wide as the hidden state and what is added to it; of text, the latter is zero.
+An embedding is the concatenation of the hidden state and the features to add, which are zero for text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from model_zoo.weight_map import WeightMap
 
 @dataclass(frozen=True, kw_only=True)
 class TowerConfig(qwen2_vl.TowerConfig):
-    """hidden_size: of the tower. deepstack_visual_indexes: layers whose results go to the decoder's first layers."""
+    """hidden_size: that of the tower. deepstack_visual_indexes: layers whose results go to the first layers of the
+    decoder."""
 
     depth: int = 27
     hidden_size: int = 1152
@@ -55,7 +56,7 @@ class TowerConfig(qwen2_vl.TowerConfig):
 
 
 def interleaved_axes(sections: Sequence[int]) -> tuple[int, ...]:
-    """The axes of pairs: in turns, as long as an axis has pairs; the rest are of the first."""
+    """The axis of each rotated pair: round-robin while an axis has pairs left; the rest belong to axis 0."""
     return tuple(i % 3 if i < 3 * sections[i % 3] else 0 for i in range(sum(sections)))
 
 
@@ -82,7 +83,7 @@ class Qwen3VLConfig(QwenVLFields, qwen3.Qwen3Config):
 
 
 class DeepCausalLM(CausalLM):
-    """A decoder with embeddings [S, (1 + P) D], whose last P parts are added to the results of the first P layers."""
+    """A decoder with embeddings [S, (1 + P) D]; the last P parts are added to the results of the first P layers."""
 
     def __init__(self, c: Qwen3VLConfig, layers: Sequence[nn.Module], norm: nn.Module):
         super().__init__(c, layers, norm)
@@ -99,7 +100,7 @@ class DeepCausalLM(CausalLM):
 
 
 class Merger(nn.Module):
-    """Joins the patches of each token and projects them, [1, T, M, E] -> [1, T, D]; with the norm before or after."""
+    """Joins the patches of each token and projects them, [1, T, M, E] -> [1, T, D]; the norm is before or after."""
 
     def __init__(self, c: TowerConfig, norm_after: bool):
         self.joined = c.width * c.spatial_merge_size**2
@@ -115,7 +116,7 @@ class Merger(nn.Module):
 
 
 class Mergers(nn.Module):
-    """Projects the results of the tapped layers and of all, and puts the latter first."""
+    """Projects the results of the last and of the tapped layers, and concatenates them in this order."""
 
     def __init__(self, c: TowerConfig):
         self.merger = Merger(c, norm_after=False)
@@ -149,7 +150,7 @@ def weights(c: Qwen3VLConfig) -> WeightMap:
 
 
 def image_weights(m: WeightMap, c: TowerConfig) -> None:
-    """The rules of a tower and its projector."""
+    """Add the rules of a tower and its projector."""
     qwen2_vl.tower_weights(m, c.depth, {"up_proj": ["linear_fc1"], "down_proj": ["linear_fc2"]})
     m.rename(f"{TOWER}.pos_embed", "visual.pos_embed")
     parts = ["merger", *(f"deepstack_merger_list.{i}" for i in range(len(c.deepstack_visual_indexes)))]

@@ -1,4 +1,4 @@
-"""Qwen3-VL with experts: Qwen3-MoE in the place of Qwen3."""
+"""Qwen3-VL with experts: Qwen3-MoE instead of Qwen3."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def model(c: Qwen3VLMoeConfig) -> VisionLanguageModel:
 
 
 def weights(c: Qwen3VLMoeConfig) -> WeightMap:
-    """Matrices of experts are [E, in, out] in published checkpoints, and [E, out, in] in those of transformers 5."""
+    """Expert weights are [E, in, out] in published checkpoints, and [E, out, in] in those of transformers 5."""
     text, inner = llama_names(c, gated=False), c.moe_intermediate_size
     shapes = {"gate_up_proj": (2 * inner, c.hidden_size), "down_proj": (c.hidden_size, inner)}
     for layer in text.layers(LAYER, c.num_hidden_layers):

@@ -20,9 +20,9 @@ from quantization.schemes import Scheme
 
 
 class Architectures(Mapping[str, Architecture]):
-    """Architectures by name; the module that has one is imported when it is looked up.
+    """Architectures by name; their modules are imported on first lookup.
 
-    places: by name, the module in ``model_zoo`` and the architecture's name there.
+    places: name -> (module in ``model_zoo``, name of the architecture in it).
     """
 
     def __init__(self, places: Mapping[str, str]):
@@ -188,7 +188,7 @@ ARCHITECTURES = Architectures(
 
 
 def get(model_type: str) -> Architecture:
-    """The architecture of a ``model_type``. Raises UnsupportedError with the names that exist, similar ones first."""
+    """The architecture of a ``model_type``. Raises UnsupportedError, which lists known names, similar ones first."""
     if model_type not in ARCHITECTURES:
         similar = get_close_matches(model_type, ARCHITECTURES, n=5)
         names = [*similar, *sorted(ARCHITECTURES.keys() - similar)]
@@ -207,7 +207,7 @@ def name_of(config: Mapping[str, Any]) -> str | None:
 
 @dataclass(frozen=True)
 class ParameterInfo:
-    """A weight as the compiled functions take it."""
+    """Name, shape and dtype of a weight parameter of the compiled functions."""
 
     name: str
     shape: tuple[int, ...]
@@ -218,7 +218,7 @@ class ParameterInfo:
 class ExportedModel:
     """mod: the architecture's functions. params: in the order of ``packed_params``. states: in the functions' order.
 
-    formats: of quantized weights, by their names before they were.
+    formats: name of a weight before quantization -> its format.
     """
 
     mod: IRModule
@@ -250,9 +250,9 @@ def export(
 ) -> ExportedModel:
     """Trace every function of a model.
 
-    scheme: how weights are stored, float32 when None. kv_dtype: of keys and values; float16 for float16 schemes, else
-    float32, when None. draft_heads: also the functions that draft heads take. Raises UsageError for a model that has
-    none of these.
+    scheme: quantization scheme of the weights; None: float32. kv_dtype: dtype of the KV cache; by default float16 for
+    float16 schemes, else float32. draft_heads: also export the functions that draft heads need. Raises UsageError for a
+    model that does not support draft heads.
     """
     model = architecture.model(config)
     formats = {} if scheme is None else quantize_model(model, scheme, architecture.quantization)

@@ -17,7 +17,7 @@ KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope", "proporti
 
 @dataclass(frozen=True, eq=False)
 class RopeParameters:
-    """inv_freq: float32 [R/2], radians per position of pair i. attention_factor: multiplies cosines and sines."""
+    """inv_freq: float32 [R/2], radians per position of pair i. attention_factor: factor of cosines and sines."""
 
     inv_freq: np.ndarray
     attention_factor: float = 1.0
@@ -26,10 +26,10 @@ class RopeParameters:
     def from_hf(
         rotary_dim: int, theta: float, scaling: Mapping[str, Any] | None, max_position_embeddings: int
     ) -> RopeParameters:
-        """From ``rope_theta`` and ``rope_scaling``, whose ``type`` or ``rope_type`` is one of ``KINDS``.
+        """Parse ``rope_theta`` and ``rope_scaling``, whose ``type`` or ``rope_type`` is one of ``KINDS``.
 
-        Two kinds depend on the length of a text, which a compiled model takes to be ``max_position_embeddings``:
-        dynamic scaling begins beyond it, and longrope chooses between its two lists of factors by it. Raises
+        Two kinds depend on the length of a text, which a compiled model assumes to be ``max_position_embeddings``:
+        dynamic scaling begins beyond it, and longrope chooses one of its two lists of factors by it. Raises
         UnsupportedError for another kind, MLCError for a missing number.
         """
         try:
@@ -133,7 +133,7 @@ def _yarn_attention_factor(scaling: Mapping[str, Any], factor: float) -> float:
 
 
 def _longrope(rotary_dim: int, theta: float, scaling: Mapping[str, Any], max_positions: int) -> RopeParameters:
-    """LongRoPE (Ding et al. 2024): each frequency is divided by a factor of its own."""
+    """LongRoPE (Ding et al. 2024): each frequency is divided by its own factor."""
     original = _number(scaling, "original_max_position_embeddings")
     name = "long_factor" if max_positions > original else "short_factor"
     factors = scaling.get(name)
@@ -141,6 +141,6 @@ def _longrope(rotary_dim: int, theta: float, scaling: Mapping[str, Any], max_pos
         raise MLCError(f"rope_scaling.{name}: expected a list of {rotary_dim // 2} numbers", where=["config.json"])
     stretch = _number(scaling, "factor", max_positions / original)
     factor = 1.0 if stretch <= 1 else math.sqrt(1 + math.log(stretch) / math.log(original))
-    factor = _number(scaling, name.replace("factor", "mscale"), factor)  # Phi-3.5-MoE says it
+    factor = _number(scaling, name.replace("factor", "mscale"), factor)  # given by Phi-3.5-MoE
     frequencies = np.float32(1) / (np.array(factors, np.float32) * _powers(rotary_dim, theta))
     return RopeParameters(frequencies, _number(scaling, "attention_factor", factor))

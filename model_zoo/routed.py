@@ -1,4 +1,4 @@
-"""Models with DeepSeek's mixtures of experts: keys, feed-forward parts, and rules for their weights."""
+"""Models with DeepSeek's mixtures of experts: configuration keys, layers, and weight map rules."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ CORRECTION = "e_score_correction_bias"
 
 @dataclass(frozen=True, kw_only=True)
 class RoutedConfig(DecoderConfig):
-    """Of a layer's ``n_routed_experts`` experts, ``num_experts_per_tok`` are chosen; ``n_shared_experts`` more are of
-    all tokens. Each has ``moe_intermediate_size`` elements.
+    """Each token uses ``num_experts_per_tok`` of ``n_routed_experts`` experts of a layer, and ``n_shared_experts``
+    shared experts. Each has ``moe_intermediate_size`` elements.
 
-    Layers with experts are every ``moe_layer_freq``-th one from ``first_k_dense_replace`` on, or those that
-    ``mlp_layer_types`` calls sparse; others have ``intermediate_size`` elements. norm_topk_prob,
-    routed_scaling_factor, n_group, topk_group: fields of ``nn.Routing``. num_nextn_predict_layers: layers after the
-    last one which predict further tokens, and are not used.
+    Every ``moe_layer_freq``-th layer from ``first_k_dense_replace`` on has experts, or those that are sparse in
+    ``mlp_layer_types``; other layers have an MLP of ``intermediate_size`` elements. norm_topk_prob,
+    routed_scaling_factor, n_group, topk_group: fields of ``nn.Routing``. num_nextn_predict_layers: multi-token
+    prediction (MTP) layers after the last layer, which are not used.
 
-    Of a subclass: ``score`` and ``group_best`` are fields of ``nn.Routing``, ``corrected`` one of ``SparseMLP``;
-    ``mlp_bias`` is that of dense networks and shared experts.
+    Class variables of a subclass: ``score`` and ``group_best``, fields of ``nn.Routing``; ``corrected``, see
+    ``SparseMLP``; ``mlp_bias``, whether MLPs and shared experts have biases.
     """
 
     names: ClassVar[Mapping[str, tuple[str, ...]]] = ROUTED_KEYS
@@ -101,7 +101,7 @@ class RoutedConfig(DecoderConfig):
 
 
 def feed_forward(c: RoutedConfig, layer: int) -> nn.Module:
-    """The experts of a layer, or its dense network."""
+    """The mixture of experts of a layer, or its MLP."""
     if not c.is_sparse(layer):
         return gated_mlp(c, c.hidden_act, c.mlp_bias)
     activation, width = activation_of(c.hidden_act), (c.n_shared_experts or 0) * c.moe_intermediate_size
@@ -125,9 +125,9 @@ def routed_model(
     multiplier: float = 1.0,
     **options: Any,
 ) -> CausalLM:
-    """A decoder with norms before attention and experts, RMS norms by default.
+    """A pre-norm decoder with experts. norm: RMS norms by default.
 
-    multiplier: of ``PreNormLayer``; options as of ``CausalLM``.
+    multiplier: see ``PreNormLayer``; options: see ``CausalLM``.
     """
     norm = norm or rms_norm(c.rms_norm_eps)
 
@@ -146,9 +146,9 @@ def routed_rules(
     shared: str = "shared_experts",
     experts: tuple[str, str, str] = QWEN,
 ) -> WeightMap:
-    """Adds the rules of feed-forward parts to those of the rest of a decoder, and returns them.
+    """Add the rules of MLPs and experts to a weight map, and return it.
 
-    router, correction, shared: the checkpoint's names in a feed-forward part; experts: those in an expert.
+    router, correction, shared: the checkpoint's names in a layer's ``mlp``; experts: those in an expert.
     """
     for i, layer in enumerate(m.layers(LAYER, c.num_hidden_layers)):
         mlp = f"{layer}.mlp"
@@ -168,6 +168,6 @@ def routed_rules(
 
 
 def correction_rule(m: WeightMap, mlp: str, experts: int, name: str = CORRECTION) -> None:
-    """The rule of the scores' correction of a feed-forward part: of its router, its own, or ERNIE's [1, experts]."""
+    """Add the rule of the score correction bias: in the router, in ``mlp``, or ERNIE's of shape [1, experts]."""
     of_ernie = Reshape((CheckpointTensor(f"{mlp}.moe_statics.{CORRECTION}"),), (experts,))
     m.either(f"{mlp}.{CORRECTION}", f"{mlp}.gate.{CORRECTION}", f"{mlp}.{name}", of_ernie)

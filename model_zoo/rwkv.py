@@ -1,4 +1,4 @@
-"""RWKV-5 and RWKV-6: no attention; see ``nn.rwkv``.
+"""RWKV-5 and RWKV-6: recurrent models without attention; see ``nn.rwkv``.
 
 ``rescale_every``, by which inference in float16 halves the residual, has no effect on logits and is ignored.
 """
@@ -20,7 +20,7 @@ from model_zoo.transformer import CausalLM
 from model_zoo.weight_map import WeightMap
 from model_zoo.weight_rules import LAYER, tie
 
-WIDE = 4096  # from this hidden size on, RWKV-6 has products of twice the rank
+WIDE = 4096  # from this hidden size on, RWKV-6 has twice the low ranks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class Rwkv5Config(RwkvConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Rwkv6Config(RwkvConfig):
-    """time_mix_extra_dim, time_decay_extra_dim: ranks of the products that mix tokens and make decays."""
+    """time_mix_extra_dim, time_decay_extra_dim: ranks of the low-rank layers for token mixing and decays."""
 
     model_type: ClassVar[str] = "rwkv6"
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"model_version": (None, "6_0")}
@@ -76,7 +76,7 @@ class Rwkv6Config(RwkvConfig):
 
 
 class RwkvLayer(nn.Module):
-    """Norms before both parts."""
+    """A pre-norm layer of time mixing and channel mixing."""
 
     def __init__(self, c: RwkvConfig, attention: nn.Module, feed_forward: ChannelMix):
         self.attention, self.feed_forward = attention, feed_forward

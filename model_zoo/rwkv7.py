@@ -1,4 +1,4 @@
-"""RWKV-7: no attention; see ``nn.rwkv``. Keys and names are those of checkpoints in Hugging Face's form (fla-hub)."""
+"""RWKV-7: recurrent, without attention; see ``nn.rwkv``. Keys and names are those of fla-hub's checkpoints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from model_zoo.weight_rules import LAYER, tie
 
 @dataclass(frozen=True, kw_only=True)
 class Rwkv7Config(BaseConfig):
-    """*_low_rank_dim: ranks of the products for decays, gates, steps, and shares of the first layer's values."""
+    """*_low_rank_dim: ranks of the low-rank layers for decays, gates, rates (a), and the shares (v) of the first
+    layer's values."""
 
     model_type: ClassVar[str] = "rwkv7"
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
@@ -58,7 +59,7 @@ class Rwkv7Config(BaseConfig):
 
 
 class Rwkv7Layer(nn.Module):
-    """Norms before both parts; ``values`` are those of the first layer."""
+    """A pre-norm layer of time mixing and channel mixing. values: those of the first layer."""
 
     def __init__(self, c: Rwkv7Config, index: int):
         ranks = (c.decay_low_rank_dim, c.a_low_rank_dim, c.v_low_rank_dim, c.gate_low_rank_dim)

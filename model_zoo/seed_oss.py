@@ -1,4 +1,4 @@
-"""Seed-OSS and ERNIE 4.5: Llama with biases; ERNIE rotates neighbouring elements."""
+"""Seed-OSS and ERNIE 4.5: Llama with biases; ERNIE has interleaved RoPE."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SeedOssConfig(DecoderConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Ernie4_5Config(DecoderConfig):
-    """use_bias: of all products in attention and feed-forward part."""
+    """use_bias: whether the linear layers of attention and MLP have biases."""
 
     model_type: ClassVar[str] = "ernie4_5"
     interleaved_rotary: ClassVar[bool] = True
@@ -48,7 +48,7 @@ class Ernie4_5Config(DecoderConfig):
 
 
 def model(c: Any) -> CausalLM:
-    """From a SeedOssConfig or an Ernie4_5Config."""
+    """Build the model. c: a SeedOssConfig or Ernie4_5Config."""
     return pre_norm_model(
         c,
         rms_norm(c.rms_norm_eps),

@@ -1,4 +1,4 @@
-"""SigLIP 2's vision transformer of images of any size, with learned positions of a grid (Tschannen et al. 2025)."""
+"""SigLIP 2's vision transformer for images of any size, with a resampled grid of positions (Tschannen et al. 2025)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIGLIP2 = "siglip2_vision_model"
 
 @dataclass(frozen=True, kw_only=True)
 class Siglip2Config:
-    """Field names are Hugging Face's keys. patch_size: in pixels. num_patches: learned positions, a square grid."""
+    """Field names are Hugging Face's keys. patch_size: in pixels. num_patches: learned positions of a square grid."""
 
     hidden_size: int = 768
     intermediate_size: int = 3072
@@ -41,7 +41,7 @@ class Siglip2Config:
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
-        """From the vision_config of config.json. Raises MLCError as ``DecoderConfig.from_hf``."""
+        """Parse the vision_config of config.json. Raises MLCError and UnsupportedError as ``BaseConfig.from_hf``."""
         kind = raw.get("model_type", SIGLIP2)
         if kind != SIGLIP2:
             raise UnsupportedError(
@@ -73,7 +73,7 @@ def tower(c: Siglip2Config) -> PatchTransformer:
 
 
 def tower_weights(m: WeightMap, c: Siglip2Config) -> None:
-    """A stored patch has its pixels one after the other, with all channels of each."""
+    """Add the tower's rules. In checkpoints, a patch is ordered by pixel, then by channel."""
     m.other_prefix(f"{TOWER}.", f"{TOWER}.vision_model.")
     patch, embeddings, view = f"{TOWER}.patch_embed", f"{TOWER}.embeddings", (c.patch_size**2, c.num_channels)
     m.permute(f"{patch}.weight", f"{embeddings}.patch_embedding.weight", view=view, order=(1, 0), axis=1)

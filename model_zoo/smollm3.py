@@ -1,4 +1,4 @@
-"""SmolLM3: Llama without rotation in some layers."""
+"""SmolLM3: Llama without RoPE in some layers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from model_zoo.weight_rules import llama_names
 
 @dataclass(frozen=True, kw_only=True)
 class SmolLM3Config(LayerTypesConfig):
-    """no_rope_layers: 1 for a layer with rotation, else 0; every ``no_rope_layer_interval``-th is without otherwise.
+    """no_rope_layers: 1 for a layer with RoPE, else 0; by default, every ``no_rope_layer_interval``-th has none.
 
-    A window, if any, applies in the layers without rotation, unless ``layer_types`` is given.
+    A window, if any, applies in the layers without RoPE, unless ``layer_types`` is given.
     """
 
     model_type: ClassVar[str] = "smollm3"

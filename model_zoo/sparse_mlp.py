@@ -1,4 +1,4 @@
-"""The feed-forward part of models with experts, under Qwen's names.
+"""Mixture of experts instead of an MLP, with Qwen's parameter names.
 
 B batch, S sequence, D hidden.
 """
@@ -16,11 +16,11 @@ QWEN, MIXTRAL = ("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2")
 
 
 class SparseMLP(nn.Module):
-    """``experts`` gated networks of ``inner`` elements, of which ``routing`` chooses some for each token.
+    """``experts`` gated MLPs of ``inner`` elements, of which ``routing`` chooses some for each token.
 
-    corrected: a learned correction of the scores, float32 [experts] under any scheme, takes part in the choice and not
-    in the weights. float32_router: logits are computed in float32. shared: a network of all tokens, which is added.
-    limit: as of ``nn.gated``.
+    corrected: a learned bias, float32 [experts] under any scheme, is added to scores for the choice, but not for the
+    weights. float32_router: logits are computed in float32. shared: a module for all tokens, whose result is added.
+    limit: see ``nn.gated``.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class SparseMLP(nn.Module):
 
 
 class SharedSparseMLP(SparseMLP):
-    """A SparseMLP and an expert of ``shared`` elements for all tokens, whose result has a gate of its own."""
+    """A SparseMLP with a shared expert of ``shared`` elements, whose result has its own gate."""
 
     def __init__(self, hidden_size: int, inner: int, experts: int, routing: nn.Routing, shared: int):
         super().__init__(hidden_size, inner, experts, routing)
@@ -63,13 +63,13 @@ class SharedSparseMLP(SparseMLP):
 
 
 def sparse_mlp_rules(m: WeightMap, mlp: str, experts: int, names: tuple[str, str, str] = QWEN) -> None:
-    """The rules of the SparseMLP with the path ``mlp``; names: of an expert's gate, input and output."""
+    """Add the rules of the SparseMLP at ``mlp``; names: those of an expert's gate, up and down projection."""
     up, down = f"{mlp}.moe_gate_up_proj.weight", f"{mlp}.moe_down_proj.weight"
     expert_rules(m, up, down, experts, f"{mlp}.experts", f"{mlp}.experts.{{}}", names)
 
 
 def shared_sparse_mlp_rules(m: WeightMap, mlp: str, experts: int, hidden_size: int) -> None:
-    """The rules of the SharedSparseMLP with the path ``mlp``."""
+    """Add the rules of the SharedSparseMLP at ``mlp``."""
     sparse_mlp_rules(m, mlp, experts)
     shared = f"{mlp}.shared_expert"
     m.concat(f"{shared}.gate_up_proj", [f"{shared}.gate_proj", f"{shared}.up_proj"])
@@ -78,7 +78,7 @@ def shared_sparse_mlp_rules(m: WeightMap, mlp: str, experts: int, hidden_size: i
 
 
 def block_sparse_rules(m: WeightMap, layer: str, experts: int, *, gate: str = "gate") -> None:
-    """The rules of the SparseMLP of a layer in a checkpoint with Mixtral's names; gate: of the router, without them."""
+    """Add the rules of a layer's SparseMLP for Mixtral's names; gate: name of the router in other checkpoints."""
     old, new = f"{layer}.block_sparse_moe", f"{layer}.mlp"
     m.either(f"{new}.gate.weight", f"{old}.gate.weight", f"{new}.{gate}.weight")
     up, down = f"{new}.moe_gate_up_proj.weight", f"{new}.moe_down_proj.weight"

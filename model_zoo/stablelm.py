@@ -1,4 +1,4 @@
-"""StableLM 3B, 2: Llama with layer norms and partial rotation, perhaps with parallel layers and norms of each head."""
+"""StableLM 3B, 2: Llama with layer norms and partial RoPE; optional parallel layers and norms of each head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StarCoder2: layer norms, a plain feed-forward part, biases everywhere, rotary positions, perhaps a window."""
+"""StarCoder2: layer norms, an ungated MLP, biases everywhere, RoPE, optional sliding window."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def model(c: Step3p5Config) -> CausalLM:
 
 
 def weights(c: Step3p5Config) -> WeightMap:
-    """Experts have a tensor for all; layers after the last one, and a tower beside the text, are not used."""
+    """Expert weights are stacked; layers after the last (MTP) and the vision tower are not used."""
     m = llama_names(c, gated=False)
     one_plus(m, c, NORMS)
     for i, layer in enumerate(m.layers(LAYER, c.num_hidden_layers)):

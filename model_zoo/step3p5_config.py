@@ -1,4 +1,4 @@
-"""Step 3.5 Flash: windows with more heads in most layers, a gate for each head, experts with clamped SwiGLU."""
+"""Step 3.5 Flash: sliding windows with more heads in most layers, a gate per head, experts with clamped SwiGLU."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ BY_LAYER = {
     "rope_theta": ("rope_theta", "rope_local_base_freq"),
     "partial_rotary_factors": ("partial_rotary_factor", "local_partial_rotary_factor"),
 }
-"""Lists with a number for each layer: the keys of that number in layers that see all, and in those with a window."""
+"""Keys of lists with a number per layer -> keys of that number in full-attention layers and in layers with a window."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step3p5Config(PartialLocalRopeConfig, RoutedConfig):
-    """num_sliding_attention_heads: of layers with a window. query_pre_attn_scalar: scores are divided by its square
-    root. moe_layers_enum: the layers with experts, by default all but the first three. share_expert_dim: elements of
-    the expert of all tokens. swiglu_limits, swiglu_limits_shared: ``limit`` of ``nn.gated`` in the experts of a layer,
-    and in its shared expert or dense network; 0 or None for none.
+    """num_sliding_attention_heads: heads of layers with a window. query_pre_attn_scalar: scores are divided by its
+    square root. moe_layers_enum: the layers with experts, by default all but the first three. share_expert_dim:
+    elements of the shared expert. swiglu_limits, swiglu_limits_shared: ``limit`` of ``nn.gated`` in the experts of a
+    layer, and in its shared expert or MLP; 0 or None for none.
     """
 
     model_type: ClassVar[str] = "step3p5"
@@ -49,7 +49,7 @@ class Step3p5Config(PartialLocalRopeConfig, RoutedConfig):
         "yarn_only_types": ([FULL],),
         "zero_centered": (True,),
     }
-    # per_layer_config repeats num_sliding_attention_heads; mtp_*: layers that predict further tokens are not used
+    # per_layer_config repeats num_sliding_attention_heads; mtp_*: multi-token prediction layers are not used
     ignored: ClassVar[frozenset[str]] = frozenset(
         "max_seq_len mtp_layer_types mtp_mlp_layer_types need_fp32_gate per_layer_config".split()
     )
@@ -107,7 +107,7 @@ class Step3p5Config(PartialLocalRopeConfig, RoutedConfig):
         return [int(text) for text in numbers]
 
     def limits(self, layer: int) -> tuple[float | None, float | None]:
-        """Of the experts of a layer, and of its shared expert or dense network."""
+        """The SwiGLU limits of the experts of a layer, and of its shared expert or MLP."""
         experts, shared = (given[layer] if given else None for given in (self.swiglu_limits, self.swiglu_limits_shared))
         return experts or None, shared or None
 
@@ -117,7 +117,7 @@ class Step3p5Config(PartialLocalRopeConfig, RoutedConfig):
 
 
 def _by_type(key: str, numbers: list[Any], types: list[str], ours: tuple[str, str]) -> dict[str, Any]:
-    """The number of layers of each type. Raises UnsupportedError where they differ."""
+    """The number in layers of each type. Raises UnsupportedError if it differs within a type."""
     found: dict[str, Any] = {}
     for name, kind in zip(ours, (FULL, SLIDING), strict=True):
         different = {x for x, t in zip(numbers, types, strict=False) if t == kind}
@@ -128,7 +128,7 @@ def _by_type(key: str, numbers: list[Any], types: list[str], ours: tuple[str, st
 
 
 def _sliding_heads(values: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """The heads of layers with a window. Raises UnsupportedError where more than their number differs."""
+    """The number of heads of layers with a window. Raises UnsupportedError if other settings differ too."""
     size, groups = values.get("head_dim"), values.get("num_attention_groups")
     same = {"attention_type": SLIDING, "head_dim": size, "true_head_dim": size, "num_attention_groups": groups}
     for key, value in other.items():

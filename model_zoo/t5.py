@@ -1,6 +1,6 @@
-"""T5 and Flan-T5: an encoder and a decoder that attends to its results; scores depend on the distance of positions.
+"""T5 and Flan-T5: an encoder-decoder with relative position biases.
 
-Raffel et al. 2020. Norms are before the parts of a layer. Scores are not scaled; to each is added a number of its head.
+Raffel et al. 2020. Layers are pre-norm. Scores are not scaled; a learned bias of the head and the distance is added.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ QKV = ("SelfAttention.q", "SelfAttention.k", "SelfAttention.v")
 
 @dataclass(frozen=True, kw_only=True)
 class T5Config(WholeTextConfig):
-    """relative_attention_num_buckets: numbers of a head; distances from relative_attention_max_distance on share one.
+    """relative_attention_num_buckets: biases per head; distances from relative_attention_max_distance on share one.
 
-    feed_forward_proj: an activation, after ``gated-`` where there is a gate. scale_decoder_outputs: whether the output
-    head's input is divided by the root of its size; None: where the table is also the head.
+    feed_forward_proj: an activation, prefixed by ``gated-`` for a gated MLP. scale_decoder_outputs: whether the output
+    head's input is divided by the square root of its size; None: if embeddings are tied.
     """
 
     model_type: ClassVar[str] = "t5"
@@ -72,7 +72,7 @@ def distance_biases(c: T5Config, backward: bool) -> DistanceBiases:
 
 
 class CrossAttention(nn.Module):
-    """Attention of the decoder's tokens to the source's hidden states, whose keys and values are stored once."""
+    """Cross attention of the decoder's tokens to the source, whose keys and values are stored once."""
 
     def __init__(self, c: T5Config):
         self.heads, self.head_dim = c.num_attention_heads, c.head_dim
@@ -82,7 +82,7 @@ class CrossAttention(nn.Module):
         self.o_proj = nn.Linear(size, c.hidden_size, bias=False)
 
     def store(self, source: Tensor, cache: PagedKVCache, layer: int) -> None:
-        """source: hidden states [1, S, D]"""
+        """Store keys and values of the source in the KV cache. source: hidden states [1, S, D]."""
         _, length, _ = source.shape
         k, v = op.split(op.reshape(self.kv_proj(source), (length, 2 * self.heads, self.head_dim)), 2, axis=1)
         cache.append(layer, k, v)
@@ -95,7 +95,7 @@ class CrossAttention(nn.Module):
 
 
 class DecoderLayer(PreNormLayer):
-    """As an encoder's layer, with attention to the source in between."""
+    """An encoder layer with cross attention between attention and MLP."""
 
     def __init__(self, c: T5Config):
         norm = rms_norm(c.layer_norm_epsilon)

@@ -1,4 +1,4 @@
-"""The encoder of T5 alone, as in Sentence-T5 and models that make images of texts."""
+"""The encoder of T5 alone, as in Sentence-T5 and text-to-image models."""
 
 from __future__ import annotations
 

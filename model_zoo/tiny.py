@@ -1,4 +1,4 @@
-"""Sizes of the small configurations by which architectures are tested; no multiples of vector widths."""
+"""Sizes of the small configurations for tests of architectures; not multiples of vector widths."""
 
 from __future__ import annotations
 

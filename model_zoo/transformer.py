@@ -1,4 +1,4 @@
-"""Transformers, decoders and encoders, assembled from blocks; the file of a model says which.
+"""Building blocks of decoders and encoders; the file of a model chooses among them.
 
 A layer takes x [B, S, D] and, for each of its states, the view of the state and its own index among the layers that
 share it. B batch, S sequence, D hidden.
@@ -22,7 +22,7 @@ from model_zoo.decoder import places
 from model_zoo.encoder import EncoderConfig
 
 Norm = Callable[[int], nn.Module]
-"""From the number of elements that are normalized."""
+"""Number of normalized elements -> norm."""
 
 
 def rms_norm(epsilon: float) -> Norm:
@@ -34,7 +34,7 @@ def layer_norm(epsilon: float, bias: bool = True) -> Norm:
 
 
 def attention(c: DecoderConfig, kind: AttentionKind | None = None, /, **options: Any) -> SelfAttention:
-    """Attention of the config's sizes, or of a kind that has its own; options as of ``SelfAttention``."""
+    """Attention with the sizes of the config, which ``kind`` may override; options: see ``SelfAttention``."""
     kind = kind or AttentionKind()
     heads, kv_heads = kind.heads or c.num_attention_heads, kind.kv_heads or c.num_key_value_heads
     size = kind.head_dim or c.head_dim
@@ -42,7 +42,7 @@ def attention(c: DecoderConfig, kind: AttentionKind | None = None, /, **options:
 
 
 def gated_mlp(c: DecoderConfig, activation: str = "silu", bias: bool = False, *, size: int | None = None) -> GatedMLP:
-    """size: elements between its products, the config's ``intermediate_size`` when None."""
+    """A gated MLP with the sizes of the config. size: inner elements; by default, ``intermediate_size``."""
     return GatedMLP(c.hidden_size, size or c.intermediate_size, activation_of(activation), bias)
 
 
@@ -51,7 +51,7 @@ def plain_mlp(c: DecoderConfig, activation: str, bias: bool = True) -> MLP:
 
 
 def activation_of(name: str) -> Activation:
-    """The function that config.json names. Raises UnsupportedError for an unknown one."""
+    """The activation function named in config.json. Raises UnsupportedError for an unknown one."""
     if name not in ACTIVATIONS:
         raise UnsupportedError(
             f"hidden_act: got {name[:80]!r}; expected one of {', '.join(ACTIVATIONS)}", where=["config.json"]
@@ -60,7 +60,7 @@ def activation_of(name: str) -> Activation:
 
 
 class PreNormLayer(nn.Module):
-    """Norms before attention and feed-forward part; ``multiplier`` scales what each adds to x."""
+    """A layer with norms before attention and MLP; ``multiplier`` scales what each adds to x."""
 
     def __init__(self, size: int, norm: Norm, attention: nn.Module, mlp: nn.Module, multiplier: float = 1.0):
         self.multiplier = multiplier
@@ -78,14 +78,14 @@ class PreNormLayer(nn.Module):
 
 
 class Unchanged(nn.Module):
-    """In the place of a first layer's norm, to which x comes normalized."""
+    """Identity instead of a first layer's norm, if x is normalized already."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x
 
 
 class PostNormLayer(nn.Module):
-    """Norms of what attention and feed-forward part add to x."""
+    """A layer with norms after attention and MLP, before their results are added to x."""
 
     def __init__(self, size: int, norm: Norm, attention: nn.Module, mlp: nn.Module):
         self.self_attn = attention
@@ -99,7 +99,7 @@ class PostNormLayer(nn.Module):
 
 
 class NormedSumLayer(nn.Module):
-    """Norms of the sums of x and what attention and feed-forward part add to it (Vaswani et al. 2017)."""
+    """The post-norm layer of Vaswani et al. 2017: norms after the results of attention and MLP are added to x."""
 
     def __init__(self, size: int, norm: Norm, attention: nn.Module, mlp: nn.Module):
         self.self_attn = attention
@@ -113,7 +113,7 @@ class NormedSumLayer(nn.Module):
 
 
 class SandwichLayer(nn.Module):
-    """Norms before attention and feed-forward part and of what they add to x."""
+    """A layer with norms before and after attention and MLP."""
 
     def __init__(self, size: int, norm: Norm, attention: nn.Module, mlp: nn.Module):
         self.self_attn = attention
@@ -132,7 +132,7 @@ class SandwichLayer(nn.Module):
 
 
 class ParallelLayer(nn.Module):
-    """Attention and feed-forward part of the same x, added to it; with one norm for both or one for each."""
+    """A layer that adds attention and MLP of the same x, with one norm for both or one for each."""
 
     def __init__(self, size: int, norm: Norm, attention: nn.Module, mlp: nn.Module, *, norms: int = 1):
         self.self_attn = attention
@@ -147,7 +147,7 @@ class ParallelLayer(nn.Module):
 
 
 class MixerLayer(nn.Module):
-    """One part, recurrent, attention or feed-forward, with a norm before it."""
+    """A pre-norm layer with a single block: recurrent, attention or MLP."""
 
     def __init__(self, norm: nn.Module, mixer: nn.Module):
         self.norm = norm
@@ -158,7 +158,7 @@ class MixerLayer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Embedding, layers, last norm. positions: learned ones, added to x before the layers; see ``CausalLM``."""
+    """Embedding, layers, last norm. positions: learned positions, added to x before the layers; see ``CausalLM``."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class Transformer(nn.Module):
         return self.with_added(x, states, ())
 
     def with_added(self, x: Tensor, states: Sequence[PagedKVCache | RecurrentState], added: Sequence[Tensor]) -> Tensor:
-        """As ``forward``; added: to the results of the first layers."""
+        """Like ``forward``; ``added[i]`` is added to the result of layer i."""
         if self.embed_positions:
             x = x + op.reshape(self.embed_positions(states[0].token_pos).astype(x.dtype), x.shape)
         if self.embed_norm:
@@ -202,10 +202,10 @@ class LearnedPositions(nn.Embedding):
 
 
 class CausalLM(nn.Module):
-    """A decoder: ``embed``, ``forward`` and ``logits`` are what ``decoder.entry_points`` needs.
+    """A decoder with the methods that ``decoder.entry_points`` needs: ``embed``, ``forward`` and ``logits``.
 
-    embedding_multiplier scales embeddings, logit_scale the logits; logit_soft_cap, unless 0, makes them
-    ``cap * tanh(logits / cap)``. embedding_norm: of the embeddings. head_bias: of the output head.
+    embedding_multiplier, logit_scale: factors of embeddings and logits. logit_soft_cap: unless 0, logits become
+    ``cap * tanh(logits / cap)``. embedding_norm: norm of the embeddings. head_bias: whether the output head has a bias.
     """
 
     decoder: ClassVar[type[Transformer]] = Transformer
@@ -246,9 +246,9 @@ class CausalLM(nn.Module):
 
 
 class Encoder(nn.Module):
-    """An encoder: ``embed``, ``forward`` and ``project`` are what ``encoder.entry_points`` needs.
+    """An encoder with the methods that ``encoder.entry_points`` needs: ``embed``, ``forward`` and ``project``.
 
-    Options as of ``CausalLM``. The rows of ``token_types`` and the dense heads are as the configuration says.
+    Options: see ``CausalLM``. Token type embeddings and dense heads exist if the configuration has their sizes.
     """
 
     def __init__(
@@ -293,7 +293,7 @@ def pre_norm_model(
     kind: type[CausalLM] = CausalLM,
     **options: Any,
 ) -> CausalLM:
-    """A decoder, a ``kind``, whose layers are equal and have norms before their parts; options as of ``CausalLM``."""
+    """A decoder of class ``kind`` with equal pre-norm layers; options: see ``CausalLM``."""
     layers = [
         PreNormLayer(c.hidden_size, norm, attention(), mlp(), multiplier=multiplier) for _ in range(c.num_hidden_layers)
     ]

@@ -1,6 +1,6 @@
-"""Models that take images: a vision transformer and a projector beside a decoder, and what the runtime must know.
+"""Models that take images: a vision transformer, a projector and a decoder, and metadata for the runtime.
 
-The exported function ``image_embed`` makes of the pixels of one image what ``prefill`` takes for its tokens.
+The exported function ``image_embed`` maps the pixels of one image to embeddings, which ``prefill`` takes as its tokens.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from quantization.rewrite import Exceptions
 
 TOWER, PROJECTOR, LANGUAGE = "vision_tower", "multi_modal_projector", "language_model"
 QUANTIZATION = Exceptions(final_fc=("*lm_head",), kept=(f"{TOWER}.*", f"{PROJECTOR}.*"))
-"""Towers and projectors stay as they are: a small part of the weights, of which quantization costs much accuracy."""
+"""Towers and projectors are not quantized: they are few weights, and their quantization costs much accuracy."""
 MAX_IMAGE_TOKENS = 1024
-"""Of an image of any size: attention in the tower takes memory with the square of its patches."""
+"""Maximum tokens of an image of any size: the memory of attention in the tower is quadratic in its patches."""
 
 
 @dataclass(frozen=True)
 class ImageInput:
-    """What a model takes for an image, as the library's metadata says it.
+    """The image input of a model, an entry of the library's metadata.
 
-    shape: of the pixels of one call of ``image_embed``, [1, C, H, W], or [-1, patches of a token, elements of a patch]
-    for images of any size; the latter come with the rows and columns of the patches. tokens: the call's results, or the
-    greatest number of them, each in the place of one token ``token_id``. placeholder_id: the token that a chat template
-    writes for an image. expansion: what comes in its place, texts and ids of tokens; ``token_id`` in it stands for all
-    tokens of the image. opening: a text before all. sees_itself: tokens of an image see all of it, instead of the
-    tokens before only; they are passed to ``prefill_image``, in one call.
+    shape: shape of the pixels of one call of ``image_embed``, [1, C, H, W], or [-1, patches of a token, elements of a
+    patch] for images of any size, which come with the rows and columns of the patches. tokens: the (maximum) number of
+    results of a call, each of which replaces one token ``token_id``. placeholder_id: the token that a chat template
+    writes for an image. expansion: texts and token ids that replace it; ``token_id`` in it stands for all
+    tokens of the image. opening: text before everything. sees_itself: tokens of an image attend to all of it, not only
+    to earlier tokens; they are passed to ``prefill_image``, in one call.
 
-    tile: for images that are also shown in tiles, what comes in the place of one, with its ``{row}`` and ``{column}``
-    from 1 on. Tiles come before the whole image. separators: texts between the tiles of a row, after each row, and
-    after all rows. row_tokens: unless 0, tokens of all tiles are in the order of rows of the image, so many for each
-    tile, and those of the whole follow; a call's last two results end a row and precede the whole. row_ends: unless (),
-    ``expansion`` is the one token of the image, and these are the texts after each row of its tokens and, instead,
-    after the last one.
+    tile: for images that are also shown in tiles, the expansion of a tile, with ``{row}`` and ``{column}`` counted
+    from 1. Tiles come before the whole image. separators: texts between the tiles of a row, after each row, and
+    after all rows. row_tokens: unless 0, tokens of all tiles are in the order of the image's rows, this many per
+    tile and row, followed by those of the whole; a call's last two results end a row and precede the whole. row_ends:
+    unless (), ``expansion`` is the single token of the image, and these are the texts after each row of its tokens and
+    after the last row.
     """
 
     shape: tuple[int, ...]
@@ -102,7 +102,7 @@ class VisionConfig:
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
-        """From the vision_config of config.json. Raises MLCError as ``DecoderConfig.from_hf``."""
+        """Parse the vision_config of config.json. Raises MLCError and UnsupportedError as ``BaseConfig.from_hf``."""
         kind = raw.get("model_type", CLIP)
         if kind not in DEFAULTS:
             raise UnsupportedError(
@@ -113,17 +113,17 @@ class VisionConfig:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of an image's pixels."""
+        """The shape of an image's pixels, [1, C, H, W]."""
         return 1, self.num_channels, self.image_size, self.image_size
 
     @property
     def side(self) -> int:
-        """Patches in a row of an image, and rows of patches."""
+        """The number of patches per row, and of rows of patches."""
         return self.image_size // self.patch_size
 
 
 def vision_values(cls: type, kind: str, raw: Mapping[str, Any], ignored: Collection[str]) -> dict[str, Any]:
-    """The values of a configuration's fields in a vision_config, checked; other keys must be among ``ignored``."""
+    """The checked values of a configuration's fields in a vision_config; other keys must be in ``ignored``."""
     types = {f.name: str(f.type) for f in fields(cls)}
     given = {key: raw[key] for key in types if raw.get(key) is not None}
     refuse_unsupported(kind, {k: v for k, v in raw.items() if k not in types and k not in ignored}, {})
@@ -156,7 +156,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 HARMLESS = frozenset(
     "projection_dim initializer_factor vocab_size vision_use_head max_image_size size tie_word_embeddings".split()
 )
-"""Keys of parts of these models that are not used here, such as the head for classification."""
+"""Keys of unused parts of these models, such as the classification head."""
 
 
 def _wrong(key: str, value: object, expected: str) -> MLCError:
@@ -165,9 +165,10 @@ def _wrong(key: str, value: object, expected: str) -> MLCError:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFields:
-    """Fields that the configuration of a decoder has besides when the model takes images; a base before the decoder's.
+    """Additional configuration fields of a decoder that takes images; must precede the decoder's base class.
 
-    vision_config: as config.json has it; None for the decoder alone. image_token_id: stands for a token of an image.
+    vision_config: the entry of config.json; None for the decoder alone. image_token_id: the token that stands for each
+    token of an image.
     """
 
     vision_config: Mapping[str, Any] | None = None
@@ -175,19 +176,19 @@ class ImageFields:
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> Self:
-        """From config.json with the decoder's keys in ``text_config``, or from the model_config of a chat config."""
+        """Parse config.json, with the decoder's keys in ``text_config``, or the model_config of a chat config."""
         result: Self = super().from_hf(text_part(raw, ()))  # type: ignore[misc]
         return result
 
     @property
     def tower(self) -> VisionConfig:
-        """The tower's sizes. Raises MLCError where there are none."""
+        """The tower's sizes. Raises MLCError if there is no vision_config."""
         if self.vision is None:
             raise MLCError("missing key vision_config", where=["config.json"])
         return self.vision
 
     def shows_whole_images(self, state: State) -> bool:
-        """Whether tokens of an image see all of it in layers with this state, where ``ImageInput.sees_itself``."""
+        """Whether image tokens with ``ImageInput.sees_itself`` attend to their whole image in layers with ``state``."""
         return True
 
     @cached_property
@@ -196,7 +197,7 @@ class ImageFields:
 
 
 class VisionLanguageModel(nn.Module):
-    """A decoder, and for images a tower, pixels -> [1, S, E], and a projector [1, S, E] -> [1, T, D].
+    """A decoder with a vision tower, pixels -> [1, S, E], and a projector, [1, S, E] -> [1, T, D].
 
     A tower for images of any size takes pixels and positions, see ``PatchTransformer``.
     """
@@ -220,14 +221,14 @@ class VisionLanguageModel(nn.Module):
 
 
 def joined_patches(x: Tensor, side: int, factor: int) -> Tensor:
-    """[1, S, E] -> [1, S / f ** 2, f ** 2 E]: squares of the S patches, ``side`` in a row, become one vector."""
+    """[1, S, E] -> [1, S / f ** 2, f ** 2 E]: concatenate squares of f x f patches. side: patches per row."""
     n, size = side // factor, x.shape[2]
     squares = op.permute_dims(op.reshape(x, (1, n, factor, n, factor, size)), (0, 1, 3, 2, 4, 5))
     return op.reshape(squares, (1, n * n, factor**2 * size))
 
 
 def tower(c: VisionConfig, num_layers: int | None = None, post_norm: bool = False) -> VisionTransformer:
-    """The tower of a config; its first ``num_layers`` layers, all by default."""
+    """The tower of a config with its first ``num_layers`` layers, all by default."""
 
     def norm() -> nn.Module:
         return nn.LayerNorm(c.hidden_size, c.layer_norm_eps)
@@ -253,8 +254,8 @@ def entry_points(
 ) -> Mapping[str, spec.Function]:
     """The decoder's functions, and ``image_embed``: the inputs of ``ImageInput`` -> [tokens, D] in ``dtype``.
 
-    ``prefill_image`` exists where tokens of an image see all of it: as ``batch_prefill``, but they see all positions of
-    their sequence below ``lengths``, int32 [sequences].
+    ``prefill_image`` exists if ``ImageInput.sees_itself``: like ``batch_prefill``, but tokens attend to all positions
+    of their sequence below ``lengths``, int32 [sequences].
     """
 
     def image_embed(pixel_values: Tensor, *patch_pos: Tensor) -> Tensor:
@@ -277,9 +278,9 @@ def _prefill_image(batch_prefill: spec.Function, config: Any, states: Sequence[S
 
 
 def weights(text: WeightMap, c: VisionConfig | None, num_layers: int | None = None) -> WeightMap:
-    """The map of a model whose decoder has the map ``text``; its checkpoints exist with three forms of names.
+    """The weight map of a model whose decoder has the map ``text``; accepts three forms of names in checkpoints.
 
-    num_layers: as for ``tower``.
+    num_layers: see ``tower``.
     """
     m = within_parts(text)
     if c is None:
@@ -291,7 +292,7 @@ def weights(text: WeightMap, c: VisionConfig | None, num_layers: int | None = No
 
 
 def within_parts(text: WeightMap) -> WeightMap:
-    """The map of a model whose decoder has the map ``text``, without rules for tower and projector."""
+    """The weight map of a model whose decoder has the map ``text``, without rules for tower and projector."""
     m = text.within(f"{LANGUAGE}.")
     m.other_prefix(f"{LANGUAGE}.model.", f"model.{LANGUAGE}.")
     m.other_prefix(f"{TOWER}.", f"model.{TOWER}.")
@@ -301,7 +302,7 @@ def within_parts(text: WeightMap) -> WeightMap:
 
 
 def without_tower(m: WeightMap) -> None:
-    """Tower and projector of the checkpoint are not used."""
+    """Declare tower and projector of the checkpoint unused."""
     m.unused(f"{TOWER}.*")
     m.unused(f"{PROJECTOR}.*")
 
@@ -318,7 +319,7 @@ def _tower_weights(m: WeightMap, c: VisionConfig, num_layers: int) -> None:
 
 
 def encoder_layers(m: WeightMap, num_layers: int) -> None:
-    """The rules of a tower's first layers."""
+    """Add the rules of a tower's first ``num_layers`` layers."""
     for layer in range(num_layers):
         ours, theirs = f"{TOWER}.layers.{layer}", f"{TOWER}.encoder.layers.{layer}"
         m.concat(f"{ours}.self_attn.qkv_proj", [f"{theirs}.self_attn.{x}_proj" for x in "qkv"])

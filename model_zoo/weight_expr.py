@@ -34,7 +34,7 @@ class Expr(ABC):
 
     @abstractmethod
     def shape(self, shapes: Mapping[str, Shape]) -> Shape:
-        """Shape of the value, given the shapes of the checkpoint tensors. Raises MLCError where they do not fit."""
+        """Shape of the value, given the shapes of the checkpoint tensors. Raises MLCError if they do not fit."""
 
     @abstractmethod
     def evaluate(self, read: Read) -> np.ndarray:
@@ -86,7 +86,7 @@ class CheckpointTensor(Expr):
 
 @dataclass(frozen=True)
 class Either(Expr):
-    """The first of the parts whose checkpoint tensors exist; the first one where there is none."""
+    """The first of the parts whose checkpoint tensors exist; the first part if there is none."""
 
     parts: tuple[Expr, ...]
 
@@ -422,13 +422,13 @@ class UnitRows(Expr):
 
 @dataclass(frozen=True)
 class Computed(Expr):
-    """Any function of arrays, which are in the checkpoint's dtypes."""
+    """An arbitrary function of arrays in the checkpoint's dtypes."""
 
     parts: tuple[Expr, ...]
     function: Callable[..., np.ndarray]
 
     def shape(self, shapes: Mapping[str, Shape]) -> Shape:
-        """That of the function's result for zeros."""
+        """The shape of the function's result for zeros."""
         return self._call([np.broadcast_to(np.float32(0), part.shape(shapes)) for part in self.parts]).shape
 
     def evaluate(self, read: Read) -> np.ndarray:

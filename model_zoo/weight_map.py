@@ -70,7 +70,7 @@ class WeightPlan:
 
 @dataclass(frozen=True)
 class Rule:
-    """``targets`` are the value split along ``axis``; with one target, the value itself."""
+    """Assigns a value, split along ``axis``, to ``targets``; a single target is the value itself."""
 
     targets: tuple[str, ...]
     value: Expr
@@ -93,9 +93,9 @@ class Rule:
 
 @dataclass
 class WeightMap:
-    """Rules from checkpoint names to parameter names. What is not named here keeps its name.
+    """Rules from checkpoint names to parameter names. Parameters without a rule have the same name in the checkpoint.
 
-    A name without ``.weight`` or ``.bias`` stands for those of the two that the model has. A source is a name or, for
+    A name without ``.weight`` or ``.bias`` stands for whichever of the two the model has. A source is a name or, for
     nested rules, an expression of ``weight_expr``.
     """
 
@@ -115,7 +115,7 @@ class WeightMap:
         self._add((target,), Concat(tuple(map(as_expr, sources)), axis))
 
     def either(self, target: str, *sources: str | Expr) -> None:
-        """The first of the sources that the checkpoint has all tensors of: for names that differ between versions."""
+        """Use the first source whose tensors all exist in the checkpoint, for names that differ between versions."""
         self._add((target,), Either(tuple(map(as_expr, sources))))
 
     def stack(self, target: str, sources: Sequence[str | Expr]) -> None:
@@ -145,31 +145,31 @@ class WeightMap:
         self._add((target,), Offset((as_expr(source or target),), value))
 
     def flatten(self, target: str, source: str | Expr | None = None) -> None:
-        """Join the axes after the first: a convolution of windows that do not overlap, as a product."""
+        """Join the axes after the first: turns the weight of a convolution of disjoint windows into a matmul's."""
         self._add((target,), Flatten((as_expr(source or target),)))
 
     def computed(self, target: str, sources: Sequence[str | Expr], function: Callable[..., np.ndarray]) -> None:
-        """A function of the sources, numpy arrays in the checkpoint's dtypes; it is called with zeros, too."""
+        """Apply a function to the sources, numpy arrays in the checkpoint's dtypes. It is also called with zeros."""
         self._add((target,), Computed(tuple(map(as_expr, sources)), function))
 
     def unused(self, pattern: str) -> None:
-        """Checkpoint tensors (shell pattern) that the model does not need; they need not exist."""
+        """Declare checkpoint tensors (shell pattern) that the model does not need; they need not exist."""
         self.unused_patterns.append(pattern)
 
     def tied(self, name: str, to: str | None = None) -> None:
-        """A checkpoint tensor that repeats another one, when present; conversion checks that it equals ``to``."""
+        """Declare a checkpoint tensor that, if present, repeats ``to``; conversion checks that they are equal."""
         self.tied_names.append((name, to))
 
     def optional_prefix(self, prefix: str) -> None:
-        """Checkpoints of this model exist with and without ``prefix`` before their names."""
+        """Accept checkpoints with and without ``prefix`` before their names."""
         self.other_prefix(prefix, "")
 
     def other_prefix(self, prefix: str, other: str) -> None:
-        """Checkpoints of this model exist in which names that begin with ``prefix`` begin with ``other`` instead."""
+        """Accept checkpoints in which names begin with ``other`` instead of ``prefix``."""
         self.prefixes.append((prefix, other))
 
     def within(self, prefix: str) -> WeightMap:
-        """The map of a model that has this one as a part, with ``prefix`` before all names of both sides."""
+        """The map of a model that contains this one, with ``prefix`` before all names in model and checkpoint."""
         rules = [
             Rule(tuple(prefix + target for target in r.targets), r.value.map_names(lambda name: prefix + name), r.axis)
             for r in self.rules
@@ -245,7 +245,7 @@ class _Resolver:
         return name
 
     def _spellings(self, name: str) -> list[str]:
-        """The name and the other forms of it that checkpoints of the model have."""
+        """The name and its other forms in checkpoints of the model."""
         found = [name]
         for ours, other in self.map.prefixes:
             for old, new in ((ours, other), (other, ours)):
@@ -308,7 +308,7 @@ class _Resolver:
         return f"{production.name} has shape {list(shape)}; the config gives {expected} ({production.value})"
 
     def _partial_splits(self, productions: list[Production]) -> Iterator[str]:
-        """Sources of which slices leave a tail unread."""
+        """Errors for sources whose last elements are not read by any slice."""
         ends: dict[tuple[Expr, int], int] = {}
         for production in productions:
             if isinstance(cut := production.value, Slice):

@@ -1,4 +1,4 @@
-"""Rules that the weight maps of several models share; canonical names are those of ``model_zoo.transformer``."""
+"""Weight map rules shared by several models; canonical names are those of ``model_zoo.transformer``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LayerNames = Mapping[str, str | Sequence[str]]
 
 
 def llama_names(c: DecoderConfig, *, gated: bool = True) -> WeightMap:
-    """The map of a checkpoint with Llama's names: three products for attention and, where gated, two more."""
+    """The weight map of a checkpoint with Llama's names: fuses q, k and v and, if gated, gate and up projections."""
     m = WeightMap()
     for layer in m.layers(LAYER, c.num_hidden_layers):
         m.concat(f"{layer}.self_attn.qkv_proj", [f"{layer}.{name}" for name in QKV])
@@ -27,9 +27,9 @@ def llama_names(c: DecoderConfig, *, gated: bool = True) -> WeightMap:
 
 
 def shared_attention_rules(m: WeightMap, attention: str, stored: str) -> None:
-    """The joined product of ``stored``, of which each letter is one of q, k and v; none in a layer without keys.
+    """Fuse the projections in ``stored``, a string of letters q, k and v; empty for a layer without own keys.
 
-    Some checkpoints have tensors of keys and values in layers that do not use them.
+    Tensors of keys and values in layers that do not use them, which some checkpoints have, are unused.
     """
     if stored:
         m.concat(f"{attention}.qkv_proj", [f"{attention}.{letter}_proj" for letter in stored])
@@ -44,10 +44,10 @@ def renamed(
     layer: str,
     inner: LayerNames | Sequence[LayerNames],
 ) -> WeightMap:
-    """The map of a checkpoint with names of its own.
+    """The weight map of a checkpoint with other names.
 
     outer: canonical name -> name in the checkpoint. layer: the checkpoint's pattern of a layer's prefix. inner:
-    likewise for the names in a layer, or in each layer; several names are joined along axis 0.
+    likewise for names inside of layers, or a mapping for each layer; several names are concatenated along axis 0.
     """
     m, layers = WeightMap(), c.num_hidden_layers
     for target, source in outer.items():
@@ -62,20 +62,20 @@ def renamed(
 
 
 def tie(m: WeightMap, c: BaseConfig, embedding: str) -> None:
-    """Accept a stored head that repeats the embedding, where the config ties them."""
+    """Accept a stored output head that repeats the embedding if the config ties them."""
     if c.tie_word_embeddings:
         m.tied("lm_head.weight", to=f"{embedding}.weight")
 
 
 def beside_towers(m: WeightMap) -> None:
-    """Names in the checkpoint of a model that also takes images or sound, of which the text part is used."""
+    """Accept the checkpoint of a model that also takes images or sound; only its text part is used."""
     m.other_prefix("model.", "model.language_model.")
     for part in ("vision_tower", "audio_tower", "embed_vision", "embed_audio"):
         m.unused(f"model.{part}.*")
 
 
 def one_plus(m: WeightMap, c: BaseConfig, names: Sequence[str]) -> None:
-    """Norms of a layer, and the last one, whose weights are stored as ``w - 1``."""
+    """Add 1 to the weights of some norms of each layer and of the last norm, which are stored as ``w - 1``."""
     for layer in m.layers(LAYER, c.num_hidden_layers):
         for name in names:
             m.offset(f"{layer}.{name}.weight", 1.0)
@@ -83,7 +83,7 @@ def one_plus(m: WeightMap, c: BaseConfig, names: Sequence[str]) -> None:
 
 
 def grouped_qkv(c: DecoderConfig, source: str) -> Expr:
-    """Queries, keys and values from rows ordered by group: the queries of a key/value head, its key, its value."""
+    """Queries, keys and values from rows in groups: the queries of a key/value head, its key, its value."""
     size, heads = c.head_dim, c.num_attention_heads // c.num_key_value_heads
     span = (heads + 2) * size
 

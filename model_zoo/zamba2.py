@@ -1,4 +1,4 @@
-"""Zamba 2: Mamba-2, before some layers a block of attention and MLP that they share, with low-rank parts of their own.
+"""Zamba 2: Mamba-2, with shared blocks of attention and MLP before some layers, which have their own LoRA adapters.
 
 Glorioso et al. 2024, "The Zamba2 Suite", section 2. D hidden, R rank of adapters.
 """
@@ -25,13 +25,13 @@ from model_zoo.weight_map import WeightMap
 from model_zoo.weight_rules import LAYER, LayerNames, renamed
 
 HYBRID = "hybrid"
-MAMBA_EPSILON = 1e-5  # of the norms within Mamba-2, whatever rms_norm_eps is
+MAMBA_EPSILON = 1e-5  # of the norms within Mamba-2, independent of rms_norm_eps
 
 
 @dataclass(frozen=True, kw_only=True)
 class Zamba2Config(Mamba2Config, DecoderConfig):
-    """num_mem_blocks: shared blocks, which hybrid layers take in turn. adapter_rank: R; use_shared_attention_adapter:
-    whether attention has adapters too. use_mem_rope: whether it has a rotation. time_step_min: least step.
+    """num_mem_blocks: shared blocks, which hybrid layers use in turn. adapter_rank: R. use_shared_attention_adapter:
+    whether attention has adapters too. use_mem_rope: whether it has RoPE. time_step_min: minimum dt.
     """
 
     model_type: ClassVar[str] = "zamba2"
@@ -83,12 +83,12 @@ class Zamba2Config(Mamba2Config, DecoderConfig):
 
     @property
     def blocks(self) -> int:
-        """How many shared blocks are used."""
+        """The number of shared blocks that are used."""
         return min(self.num_mem_blocks, len(self.hybrid_layers))
 
 
 class Adapter(nn.Module):
-    """Low-rank products of x, side by side (Hu et al. 2022); sizes: of their results. [.., size] -> [.., sum]"""
+    """Concatenated low-rank projections of x (LoRA; Hu et al. 2022), [.., size] -> [.., sum(sizes)]."""
 
     def __init__(self, size: int, rank: int, sizes: Sequence[int]):
         self.down = nn.Linear(size, len(sizes) * rank, bias=False)
@@ -100,7 +100,7 @@ class Adapter(nn.Module):
 
 
 class SharedBlock(nn.Module):
-    """Attention and MLP in turn of x and the embeddings, [B, S, 2 D] -> [B, S, D]; a layer adds its adapters."""
+    """Attention, then MLP, of x and the embeddings, [B, S, 2 D] -> [B, S, D]; the calling layer adds its adapters."""
 
     def __init__(self, c: Zamba2Config):
         size, norm, scale = 2 * c.hidden_size, rms_norm(c.rms_norm_eps), (c.head_dim / 2) ** -0.5
@@ -132,7 +132,7 @@ class HybridLayer(MixerLayer):
     def with_block(
         self, x: Tensor, first: Tensor, block: SharedBlock, cache: PagedKVCache, index: int, *state: Any
     ) -> Tensor:
-        """x, first: [B, S, D], the latter what the first layer takes."""
+        """The layer with the result of ``block`` added to its input. x, first: [B, S, D]; first: the embeddings."""
         shared = block(op.concat([x, first], dim=-1), self, cache, index)
         return x + self.mixer(self.norm(x + self.linear(shared)), *state)
 
@@ -177,7 +177,7 @@ BLOCK = {
 
 
 def weights(c: Zamba2Config) -> WeightMap:
-    """Shared blocks, with the adapters of all layers that take them, are those of the first of these layers."""
+    """In checkpoints, a shared block and all its adapters are stored in the first layer that uses it."""
     inner: dict[str, LayerNames] = {
         kind: {"norm": f"{prefix}input_layernorm", **{f"mixer.{n}": f"{prefix}mamba.{n}" for n in IN_MAMBA}}
         for kind, prefix in ((MAMBA, ""), (HYBRID, "mamba_decoder."))
@@ -196,7 +196,7 @@ def weights(c: Zamba2Config) -> WeightMap:
 
 
 def _adapter_rules(m: WeightMap, c: Zamba2Config, layer: str, stored: str, index: int) -> None:
-    """Those of one layer, which is hybrid layer ``index``."""
+    """Add the adapter rules of one layer. index: its index among hybrid layers."""
     mlp = f"{stored}.feed_forward.gate_up_proj_adapter_list.{index}"
     adapters = {"mlp_adapter": [mlp]}
     if c.use_shared_attention_adapter:
