@@ -1,4 +1,4 @@
-"""Runs tensor functions in the PTX simulator beside a reference, and keeps what each kernel did."""
+"""Run tensor functions in the PTX simulator, compare them with a reference, and record statistics of each kernel."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from mlc_toolchain.kernel_reference import FunctionReference, same_memory
 from mlc_toolchain.kernel_resources import KernelResources
 
 Array = np.ndarray[Any, Any]
-KERNEL_TOLERANCE = 2e-3  # of a result's largest element: two roundings to float16
+KERNEL_TOLERANCE = 2e-3  # relative to a result's largest element: two roundings to float16
 INDEX_DTYPES = ("int32", "int64")
 
 
 @dataclass
 class KernelCheck:
-    """A kernel. function: the tensor function that it is a part of. counts: of all its launches.
+    """The check of a kernel. function: the tensor function that contains it. counts: over all its launches.
 
-    launches: in one call of each exported function. error: the largest of the function's results against the
-    reference, as a share of the result's largest element; None without a reference. problem: what is wrong, or empty.
+    launches: in one call of each exported function. error: maximum error of the function's results, relative to the
+    result's largest element; None without a reference. problem: the fault found, or empty.
     """
 
     kernel: str
@@ -42,11 +42,11 @@ class KernelCheck:
 
 
 class Checker:
-    """Runs tensor functions in the simulator beside the reference, and keeps a row for each kernel.
+    """Runs tensor functions in the simulator, compares them with the reference, and keeps a row for each kernel.
 
-    A call that was simulated before with the same sizes and the same indices, as those of equal layers are, has the
-    reference's results and the launches of the first one. So have calls after a fault, so that what comes next is
-    checked too.
+    A call with the sizes and indices of an earlier one (in equal layers) is not simulated again: it takes the
+    reference's results and the launches of the first. So do calls after a fault, so that later kernels are
+    still checked.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Checker:
         self.simulated: dict[Hashable, list[Launched]] = {}
 
     def has_kernels_left(self, func: Function) -> bool:
-        """Whether kernels of functions that ``func`` calls have not run."""
+        """Whether some kernel of the functions that ``func`` calls has not run yet."""
         called = {n.name for b in func.bindings for n in walk(b.value) if isinstance(n, GlobalVar)}
         return any(row.function in called and not row.launches and not row.problem for row in self.rows.values())
 
@@ -97,7 +97,7 @@ class Checker:
 
 
 def _call_key(func: PrimFunc, args: Sequence[Any]) -> Hashable:
-    """What the control flow of a call depends on: sizes, scalars, indices, and which arrays are the same."""
+    """A key of what a call's control flow depends on: sizes, scalars, indices, and which arrays alias."""
     arrays = [a for a in args if isinstance(a, np.ndarray)]
     indices = tuple(a.tobytes() for a in arrays if a.dtype.name in INDEX_DTYPES)
     scalars = tuple(a for a in args if not isinstance(a, np.ndarray))
@@ -105,7 +105,7 @@ def _call_key(func: PrimFunc, args: Sequence[Any]) -> Hashable:
 
 
 def _owner(kernel: str, functions: Mapping[str, PrimFunc]) -> str:
-    """The host function of a kernel: the longest name that the kernel's begins with."""
+    """The host function of a kernel: the one with the longest name that is a prefix of the kernel's."""
     return max((n for n in functions if n != kernel and kernel.startswith(f"{n}_kernel")), key=len, default=kernel)
 
 
@@ -132,7 +132,7 @@ def _replace(args: Any, expected: list[Any] | None) -> None:
 
 
 def relative_error(got: Array, expected: Array) -> float:
-    """The largest difference as a share of the largest expected magnitude; of integers, 1 where any differs."""
+    """The maximum difference relative to the largest expected magnitude; for integers, 1 if any differs, else 0."""
     if got.dtype.kind in "iub" or expected.dtype.kind in "iub":
         return float(not np.array_equal(got, expected))
     a, b = got.astype(np.float64), expected.astype(np.float64)

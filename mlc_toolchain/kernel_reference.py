@@ -1,4 +1,4 @@
-"""What kernels of a GPU have to compute: the same functions, compiled for this machine's CPU."""
+"""Reference for GPU kernels: the same functions, compiled for this machine's CPU."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ CPU = "cpu"
 
 
 def unscheduled(mod: IRModule, target: Target) -> IRModule:
-    """The fused tensor functions that the kernels for ``target`` are made of, as the operators define them."""
+    """The module with fused, unscheduled tensor functions, from which the kernels for ``target`` are made."""
     steps = takewhile(lambda step: not isinstance(step, ApplySchedules), pipeline(target))
     return run_passes(mod, [Legalize() if isinstance(step, Legalize) else step for step in steps])
 
 
 class FunctionReference:
-    """Runs tensor functions of a lowered module as the CPU computes their unscheduled forms.
+    """Runs the unscheduled forms of a lowered module's tensor functions on the CPU.
 
-    packed: the weights in the layout of kernels that differs from the stored one, by address, with the stored arrays.
+    packed: address of each packed weight -> the weight in its stored layout.
     """
 
     def __init__(self, plain: IRModule, lowered: IRModule, packed: Mapping[int, Array]):
@@ -44,7 +44,7 @@ class FunctionReference:
         self.library = _native(self.functions)
 
     def run(self, name: str, func: PrimFunc, args: Sequence[Any]) -> list[Any] | None:
-        """The arguments after a call of ``func``; None where the function has no unscheduled form to compare with."""
+        """The arguments after a call of ``func``; None if the function has no unscheduled form to compare with."""
         if name not in self.functions:
             return None
         after = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
@@ -60,7 +60,7 @@ class FunctionReference:
 
 
 def same_memory(args: Sequence[Any]) -> list[tuple[int, int]]:
-    """Pairs of positions of the same array; a later one follows the first."""
+    """Pairs of argument positions (first, later) that hold the same array."""
     first: dict[tuple[int, int], int] = {}
     pairs = []
     for position, array in enumerate(args):
@@ -71,7 +71,7 @@ def same_memory(args: Sequence[Any]) -> list[tuple[int, int]]:
 
 
 def _agree(plain: PrimFunc, lowered: PrimFunc, packed: Mapping[int, Array]) -> bool:
-    """Whether both take the same arguments, apart from scratch memory and layouts of weights."""
+    """Whether both take the same arguments, except for scratch buffers and packed layouts of weights."""
     dropped = {id(b) for b in scratch(lowered)}
     kept = [p for p in lowered.params if id(p) not in dropped]
     if len(kept) != len(plain.params):
@@ -84,9 +84,9 @@ def _alike(a: Buffer | Var, b: Buffer | Var) -> bool:
 
 
 class ModelReference:
-    """The exported functions of a model, in the dtype of ``mod``: their tensor functions run on the CPU, unscheduled.
+    """The exported functions of a model in the dtype of ``mod``, with unscheduled tensor functions on the CPU.
 
-    These have float32 sums, and activations that are not quantized.
+    Sums are float32, and activations are not quantized.
     """
 
     def __init__(self, mod: IRModule, weights: Sequence[Array]):
@@ -96,7 +96,7 @@ class ModelReference:
         self.library = _native(functions)
 
     def run(self, name: str, arguments: Mapping[str, Array]) -> tuple[Array, ...]:
-        """The results of an exported function; arguments that it writes in place are converted copies."""
+        """The results of an exported function; arguments that it writes in place are copied and converted first."""
         func = self.mod[name]
         assert isinstance(func, Function)
         infos = [(p.name, p.struct_info) for p in func.params]
@@ -109,5 +109,5 @@ class ModelReference:
 
 
 def _native(functions: Mapping[str, PrimFunc]) -> Library:
-    """A library of tensor functions for this machine's CPU."""
+    """Compile tensor functions for this machine's CPU."""
     return build(IRModule({n: f.with_attr("global_symbol", n) for n, f in functions.items()}), CPU)

@@ -1,4 +1,4 @@
-"""What the assembler and the GPU say about kernels: registers, shared memory, stack, occupancy."""
+"""Resource usage of kernels: registers, shared memory, stack, occupancy."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from mlc_compiler.backends.cuda.launches import Launch
 from mlc_compiler.backends.cuda.machine import KIB, REGISTERS_PER_MULTIPROCESSOR, WARP, Gpu
 from mlc_errors import ResourceError
 
-REGISTERS_OF_A_WARP = 256  # are allocated together
+REGISTERS_OF_A_WARP = 256  # allocation granularity
 BLOCKS_PER_MULTIPROCESSOR = 32
-RESERVED_SHARED_BYTES = KIB  # of each block, for the system
+RESERVED_SHARED_BYTES = KIB  # per block, reserved by the system
 
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What a kernel takes: registers and stack bytes of a thread, shared bytes of a block.
+    """Resources of a kernel: registers and stack bytes per thread, shared bytes per block.
 
-    occupancy: the share of a multiprocessor's threads that its blocks can fill. bytes of spills count as stack.
+    occupancy: resident threads as a share of a multiprocessor's maximum. Spilled bytes count as stack.
     """
 
     registers: int
@@ -47,7 +47,7 @@ def _resources(found: Resources, launch: Launch, gpu: Gpu) -> KernelResources:
 
 
 def occupancy(registers: int, shared_bytes: int, block: Sequence[int], gpu: Gpu) -> float:
-    """The share of a multiprocessor's threads that blocks of a kernel can fill (CUDA Best Practices Guide, 11.1)."""
+    """Resident threads as a share of a multiprocessor's maximum (CUDA Best Practices Guide, 11.1)."""
     warps = -(-prod(block) // WARP)
     of_a_warp = -(-registers * WARP // REGISTERS_OF_A_WARP) * REGISTERS_OF_A_WARP
     by_registers = REGISTERS_PER_MULTIPROCESSOR // max(of_a_warp * warps, 1)

@@ -1,4 +1,4 @@
-"""What decode kernels do at a model's real sizes: bytes fetched, bank conflicts, instructions; from a few blocks."""
+"""Memory traffic, bank conflicts and instructions of decode kernels at a model's real sizes, from a few blocks."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from model_zoo.architecture import ModelConfig
 from model_zoo.registry import export_model
 from quantization.schemes import Scheme
 
-MIDDLE = 2  # blocks besides the first and the last
-WEIGHT_UNIT = 512  # bytes of weights, for counts of instructions
+MIDDLE = 2  # simulated blocks besides the first and the last
+WEIGHT_UNIT = 512  # bytes of weights to which instruction counts refer
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """A launch of a kernel that reads weights. weight_bytes: of the simulated blocks' share of the weights.
+    """A launch of a kernel that reads weights. weight_bytes: bytes of the simulated blocks' share of the weights.
 
-    fetched: bytes of weights that threads load. counts: of the simulated blocks.
+    fetched: bytes of weights that threads load. counts: statistics of the simulated blocks.
     """
 
     kernel: str
@@ -47,30 +47,30 @@ class Traffic:
 
     @property
     def fetched_per_weight_byte(self) -> float:
-        """1 where each weight is loaded once."""
+        """Bytes of weights loaded per byte of weights; 1 if each weight is loaded once."""
         return self.fetched / self.weight_bytes
 
     @property
     def prefetched_per_weight_byte(self) -> float:
-        """1 where all weights are prefetched before the kernel waits for the kernel before it."""
+        """Bytes prefetched per byte of weights, before the kernel waits for the preceding one; 1 for all weights."""
         return self.counts.prefetched_bytes / self.weight_bytes
 
     @property
     def instructions(self) -> float:
-        """Warp instructions for ``WEIGHT_UNIT`` bytes of weights."""
+        """Warp instructions per ``WEIGHT_UNIT`` bytes of weights."""
         return self.counts.warp_instructions * WEIGHT_UNIT / self.weight_bytes
 
     @property
     def conflicts(self) -> float:
-        """Passes through the banks of shared memory beyond the ones needed, as a share of these."""
+        """Extra shared memory passes due to bank conflicts, relative to the minimum."""
         return self.counts.bank_conflicts / max(self.counts.ideal_wavefronts, 1)
 
 
 def decode_traffic(config: ModelConfig, scheme: Scheme, target: Target) -> list[Traffic]:
     """The kernels with weights of a decode step, in order, at the sizes of ``config`` with one layer.
 
-    Of each launch the first block, the last one and ``MIDDLE`` others run, all weights being zero. Raises MLCError for
-    what cannot be compiled or simulated.
+    The first block, the last one and ``MIDDLE`` others of each launch run, with all weights zero. Raises MLCError for
+    a model that cannot be compiled or simulated.
     """
     dtype = backend_of(target).activation_dtype(scheme.model_dtype)
     exported = export_model(replace(config, num_hidden_layers=1), scheme, dtype)  # type: ignore[type-var]
@@ -95,12 +95,12 @@ def _device(mod: IRModule, func: Function, target: Target) -> Device:
 
 
 def _some(blocks: int) -> Iterable[int]:
-    """The first, the last, and some between."""
+    """The indices of the first and the last block, and of some in between."""
     return (blocks * i // (MIDDLE + 1) - (i == MIDDLE + 1) for i in range(MIDDLE + 2))
 
 
 def _zeros(func: Function) -> tuple[np.ndarray[Any, Any], ...]:
-    """The weights that a lowered function takes, in its layouts; read-only, so that no copy is made of them."""
+    """Zero weights for a lowered function, in its layouts; read-only, so that they are not copied."""
     (table,) = (p.struct_info for p in func.params if isinstance(p.struct_info, TupleStructInfo))
     arrays = []
     for info in table.fields:
@@ -124,7 +124,7 @@ class _Recorder:
                 self.found.append(traffic)
 
     def _traffic(self, launched: Launched, func: PrimFunc, args: tuple[Any, ...]) -> Traffic | None:
-        """None for a kernel without weights; a vector of a norm is none."""
+        """The traffic of a launch; None for a kernel without weight matrices."""
         arrays = [(p.name, a) for p, a in zip(func.params, args, strict=True) if isinstance(p, Buffer)]
         loaded = launched.counts.accessed
         read = [(n, a) for n, a in arrays if a.ctypes.data in self.weights and loaded[n] and max(a.shape) < a.size]

@@ -1,4 +1,4 @@
-"""The model's metadata in a library: the interface to the runtime, which reads nothing else."""
+"""The model's metadata in a library: the compiler's only interface to the runtime."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from model_zoo.registry import ExportedModel, ParameterInfo
 def model_metadata(
     exported: ExportedModel, quantization: str, mod: IRModule, active_vocab_size: int | None = None
 ) -> dict[str, Any]:
-    """The model's part of the metadata. mod: the lowered module. active_vocab_size: how many ids the tokenizer
-    has; None stands for the model's.
+    """The model's part of the metadata. mod: the lowered module. active_vocab_size: number of ids of the tokenizer;
+    None for the model's.
 
     params: in the order of ``packed_params``; ``packed``: the layout of a packed one and the function that packs it.
-    states: what the caller allocates, in the order of the functions' inputs; see ``State.describe``. memory_usage:
-    bytes of workspace by function. accounting: bytes and operations of kernels, see ``accounting``. images: what the
-    model takes for an image, see ``ImageInput``, or None. Sizes that do not apply are -1.
+    states: arrays that the caller allocates, in the order of the functions' inputs; see ``State.describe``.
+    memory_usage: bytes of workspace by function. accounting: bytes and operations of kernels, see ``accounting``.
+    images: the model's image input, see ``ImageInput``, or None. Sizes that do not apply are -1.
     """
     config = exported.config
     packed = mod.attrs.get("packed", {})
@@ -74,7 +74,7 @@ def params_bytes(exported: ExportedModel) -> int:
 
 
 def _of_all(states: Sequence[dict[str, Any]], key: str) -> int:
-    """The size that all states have in common; -1 where they have none, or differ."""
+    """The value of ``key`` that all states share; -1 if they lack it or differ."""
     values = {state.get(key, -1) for state in states}
     return values.pop() if len(values) == 1 else -1
 

@@ -1,4 +1,4 @@
-"""A PEFT LoRA adapter merged into a checkpoint, tensor by tensor: W + scale * B A in float32, as each W is read."""
+"""Merge a PEFT LoRA adapter into a checkpoint: each tensor W is read as W + scale * B A, computed in float32."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WEIGHTS = "adapter_model.safetensors"
 OLDER_WEIGHTS = "adapter_model.bin"
 PREFIX = "base_model.model."
 PAIRS = {"lora_A.weight": "lora_B.weight", "lora_embedding_A": "lora_embedding_B"}
-# Keys of the config that change the arithmetic, with the values that do not.
+# Keys of the config that would change the arithmetic, with their neutral values.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "use_dora": (None, False),
     "layer_replication": (None,),
@@ -37,7 +37,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class Delta:
-    """What is added to a tensor: scale * second @ first, transposed for weights that are stored [in, out]."""
+    """The update of a tensor: scale * second @ first, transposed for weights that are stored [in, out]."""
 
     first: str
     second: str
@@ -45,7 +45,7 @@ class Delta:
 
 
 class LoraCheckpoint(CheckpointReader):
-    """A checkpoint with an adapter merged in. Merged tensors are read as float32."""
+    """A checkpoint with a merged adapter. Merged tensors are read as float32."""
 
     def __init__(self, base: CheckpointReader, folder: Path):
         self._base = base
@@ -99,7 +99,7 @@ class LoraCheckpoint(CheckpointReader):
         return product.T if delta.transposed else product
 
     def _assign(self, fan_in_fan_out: bool) -> tuple[dict[str, Delta], dict[str, str]]:
-        """For every tensor of the adapter, the checkpoint's tensor that it changes."""
+        """Match the adapter's tensors with the checkpoint's tensors that they change."""
         deltas: dict[str, Delta] = {}
         replaced: dict[str, str] = {}
         names = set(self._adapter.names())
@@ -118,7 +118,7 @@ class LoraCheckpoint(CheckpointReader):
         return deltas, replaced
 
     def _target(self, name: str) -> str:
-        """The checkpoint's name of an adapter's tensor; checkpoints may leave out a leading part such as "model."."""
+        """The checkpoint's name of an adapter's tensor; checkpoints may omit a leading component such as "model."."""
         plain = name.removeprefix(PREFIX).replace(".modules_to_save.", ".").replace(".base_layer.", ".")
         names = self._base.names()
         if plain in names:

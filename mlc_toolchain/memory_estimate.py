@@ -1,4 +1,4 @@
-"""Memory of a model at run time: weights, KV cache, and how many full contexts fit into a given memory."""
+"""Estimate a model's memory at run time: weights, KV cache, and the number of full contexts that fit."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes. kv_full_context_bytes: of one sequence, with its states. largest_batch: sequences of full context
-    beside the weights.
+    """Memory in bytes. kv_full_context_bytes: of one sequence of full context, including recurrent states.
+    largest_batch: number of full-context sequences that fit beside the weights.
     """
 
     weight_bytes: int
@@ -25,7 +25,7 @@ class MemoryEstimate:
 
 
 def estimate_memory(sizes: ModelSizes, memory: int | None = None) -> MemoryEstimate:
-    """Estimate; largest_batch only when `memory` (bytes) is given, at most the model's max_batch_size."""
+    """Estimate the memory; largest_batch only if `memory` (bytes) is given, at most the model's max_batch_size."""
     full = sizes.kv_bytes_per_token * sizes.kv_tokens + sizes.state_bytes
     estimate = MemoryEstimate(sizes.weight_bytes, sizes.kv_bytes_per_token, full)
     if memory is None or not full:
@@ -40,7 +40,7 @@ def estimate_memory(sizes: ModelSizes, memory: int | None = None) -> MemoryEstim
 
 
 def parse_bytes(text: str) -> int:
-    """ "8GiB" -> 8589934592, "500 MB" -> 500000000, "1024" -> 1024. UsageError otherwise."""
+    """Parse "8GiB" to 8589934592, "500 MB" to 500000000, "1024" to 1024. Raises UsageError for other texts."""
     found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([kmgt]?)(i?)b?\s*", text, re.IGNORECASE)
     if found is None or (found[3] and not found[2]):
         raise UsageError(f"not an amount of memory: got {text[:40]!r}; expected a number with a unit, such as 8GiB")

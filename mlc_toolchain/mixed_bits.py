@@ -1,4 +1,4 @@
-"""Mixtures of schemes whose size a user names: measured, chosen, and recorded where the model is compiled from."""
+"""``--bits``: measure sensitivities, choose a mixture of schemes of a given size, and record it for ``compile``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUANTIZATION = "Quantization"
 
 @dataclass(frozen=True)
 class MixtureRow:
-    """Weights that have one scheme together. divergence: in nats, when they alone have the codes of the base."""
+    """Weights that share a scheme. divergence: in nats, if only these weights are quantized in the base scheme."""
 
     first: str
     last: str
@@ -35,14 +35,14 @@ class MixtureRow:
 
 @dataclass(frozen=True)
 class Mixture:
-    """A chosen mixture: its scheme, and what it was chosen by."""
+    """A chosen mixture: its scheme, and the measurements on which the choice is based."""
 
     scheme: Scheme
     rows: tuple[MixtureRow, ...]
 
 
 def check_base(scheme: Scheme) -> None:
-    """Raise UsageError for a scheme that no mixture can be made of."""
+    """Raises UsageError for a scheme that cannot be the base of a mixture."""
     if scheme.kind != "group" or not scheme.can_calibrate or scheme.parts:
         raise UsageError(
             f"--bits: {scheme.name} cannot be the base of a mixture", hint="use --quantization q4f16_nl or q4f16_1"
@@ -58,9 +58,10 @@ def chosen_mixture(
     bits: float,
     progress: Progress = silent,
 ) -> Mixture:
-    """A mixture of at most ``bits`` bits per parameter of the whole model, which has ``plain`` in the base alone.
+    """Choose a mixture of at most ``bits`` bits per parameter of the whole model.
 
-    coarse: the weights in the base. Raises UsageError where the base alone has more.
+    coarse: the weights in the base scheme. plain: the output if all weights are in the base scheme. Raises UsageError
+    if that already has more bits.
     """
     if bits < plain.bits_per_parameter:
         raise UsageError(f"--bits: got {bits:g}; expected at least the {plain.bits_per_parameter:.2f} of {base.name}")
@@ -75,7 +76,7 @@ def chosen_mixture(
 
 
 def recorded_mixture(folder: Path, base: str) -> str:
-    """The name of the mixture of the weights in a folder, if these have one of the scheme ``base``; else ``base``."""
+    """The name of the mixture recorded with the weights in a folder, if its base is ``base``; else ``base``."""
     if not (folder / MLC_INDEX).is_file():
         return base
     metadata = read_json_object(folder / MLC_INDEX).get("metadata")
@@ -84,7 +85,7 @@ def recorded_mixture(folder: Path, base: str) -> str:
 
 
 def record_mixture(folder: Path, name: str) -> None:
-    """Put the mixture into the folder's mlc-chat-config.json, if it has one, from which the model is compiled."""
+    """Write the mixture's name into the folder's mlc-chat-config.json, if there is one, for ``compile``."""
     path = folder / FILE_NAME
     if path.is_file():
         values = {**read_json_object(path), "quantization": name}

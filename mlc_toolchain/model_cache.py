@@ -1,8 +1,8 @@
-"""The cache of prepared models: where entries are, what they are, which can go.
+"""The cache of prepared models: paths, manifests and removal of entries.
 
-An entry is a folder with a model's weights and configuration, a library for each machine and choice of options, or a
-library alone. It is made under a temporary name and renamed, so that an entry is whole whenever it is there. Its
-``mlc-entry.json`` says what it is; the time of that file is the entry's last use.
+An entry is a folder with a model's weights and configuration and a library for each machine and set of options, or only
+with libraries. It is created under a temporary name and renamed, so that an existing entry is complete. Its
+``mlc-entry.json`` describes it; the modification time of that file is the entry's last use.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an entry is made of: the model as the user named it, the scheme of its weights, and who made it."""
+    """The description of an entry: the model as the user named it, its quantization, and the version of the tool."""
 
     source: str
     quantization: str
@@ -41,7 +41,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry. used: seconds since 1970; manifest: None of one that an interrupted run has left."""
+    """An entry. used: time of last use, seconds since 1970; manifest: None if an interrupted run left the entry."""
 
     path: Path
     nbytes: int
@@ -50,7 +50,7 @@ class Entry:
 
     @property
     def is_stale(self) -> bool:
-        """Whether nothing will use it: it is not whole, or another version of the tool made it."""
+        """Whether the entry is unusable: incomplete, or made by another version of the tool."""
         return self.manifest is None or self.manifest.stamp != tool_stamp()
 
 
@@ -61,18 +61,18 @@ def cache_root() -> Path:
 
 
 def entry_path(name: str) -> Path:
-    """Where the entry of this name is, or would be."""
+    """The path of the entry of this name, which need not exist."""
     return cache_root() / "models" / name
 
 
 def digest(value: object) -> str:
-    """A short name for a JSON value: equal for equal ones."""
+    """A short hash of a JSON value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @cache
 def tool_stamp() -> str:
-    """The version of the tool and the state of the sources that conversion and compilation depend on."""
+    """The tool's version and a stamp of the source files that conversion and compilation depend on."""
     files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
     states = [(str(path.relative_to(ROOT)), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     return f"{__version__}-{digest(states)}"
@@ -80,7 +80,7 @@ def tool_stamp() -> str:
 
 @contextmanager
 def locked(name: str, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock of an entry's name, across processes; ``waiting`` is called before a wait for another process."""
+    """Hold an entry's inter-process lock; ``waiting`` is called before waiting for another process."""
     folder = cache_root() / "locks"
     make_folder(folder)
     descriptor = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o666)
@@ -96,7 +96,7 @@ def locked(name: str, waiting: Callable[[], None]) -> Iterator[None]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder of the cache. Raises MLCError where that is not possible."""
+    """Create a folder in the cache. Raises MLCError if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -108,27 +108,27 @@ def make_folder(folder: Path) -> None:
 
 
 def partial(path: Path) -> Path:
-    """The folder in which an entry is made; one that an interrupted run has left is continued."""
+    """The temporary folder in which an entry is created; one left by an interrupted run is continued."""
     folder = path.with_name(path.name + PARTIAL)
     make_folder(folder)
     return folder
 
 
 def publish(folder: Path, path: Path, manifest: Manifest) -> None:
-    """Give what ``partial`` returned its name, with the manifest."""
+    """Write the manifest into the folder from ``partial`` and rename it to the entry's path."""
     with whole_file(folder / MANIFEST, durable=True) as file:
         file.write(json.dumps(asdict(manifest), indent=2).encode())
     os.rename(folder, path)
 
 
 def mark_used(path: Path) -> None:
-    """Note that an entry is used now."""
+    """Record that an entry is used now."""
     with suppress(OSError):
         os.utime(path / MANIFEST)
 
 
 def entries() -> list[Entry]:
-    """All entries, the last used first."""
+    """All entries, most recently used first."""
     folder = cache_root() / "models"
     found = [_entry(path) for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
     return sorted(found, key=lambda entry: -entry.used)
@@ -141,7 +141,7 @@ def outdated(older_than: float | None, everything: bool) -> list[Entry]:
 
 
 def remove(entry: Entry, waiting: Callable[[], None]) -> None:
-    """Delete an entry; waits while a process is making it."""
+    """Delete an entry; waits while another process is creating it."""
     with locked(entry.path.name.removesuffix(PARTIAL), waiting):
         shutil.rmtree(entry.path, ignore_errors=True)
 

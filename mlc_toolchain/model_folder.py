@@ -1,4 +1,4 @@
-"""Model folders, as gen_config and convert_weight write them: on this machine, or a repository on the Hub."""
+"""Find model folders written by gen_config and convert_weight, on this machine or on the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mlc_toolchain.tokenizer.chat_template import FILE_NAME as TEMPLATE
 def config_path(model: str | Path) -> Path:
     """The mlc-chat-config.json that ``model`` names: the file, its folder, or ``HF://owner/name[@revision]``.
 
-    Raises UsageError where there is none.
+    Raises UsageError if there is none.
     """
     if _is_on_hub(model):
         return hub_source(str(model), FILE_NAME).path / FILE_NAME
@@ -26,7 +26,7 @@ def config_path(model: str | Path) -> Path:
 
 
 def model_folder(model: str | Path) -> Path:
-    """The folder that ``model`` names; of ``HF://owner/name[@revision]``, with its weights and tokenizer fetched."""
+    """The folder that ``model`` names; downloads weights and tokenizer for ``HF://owner/name[@revision]``."""
     if not _is_on_hub(model):
         return Path(model)
     source = hub_source(str(model), FILE_NAME)

@@ -1,4 +1,4 @@
-"""The description of the model in a library, by the names of the public tools."""
+"""Describe the model in a library, with the names that mlc_llm uses."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SAME = (
     *("prefill_chunk_size", "tensor_parallel_shards", "pipeline_parallel_stages", "disaggregation", "kv_state_kind"),
     *("max_batch_size", "active_vocab_size"),
 )
-"""Keys that a library has under the same name."""
+"""Keys with the same names in a library's metadata."""
 
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """Bytes: of all weights, of the largest workspace of any function, of keys and values of a token and a context."""
+    """Bytes of all weights, of the largest workspace of any function, and of the KV cache per token and context."""
 
     params_bytes: int
     workspace_bytes: int
@@ -33,14 +33,14 @@ class MemoryReport:
 def describe_library(path: Path) -> dict[str, Any]:
     """The model in a library: sizes, task, states, parameters in their order, workspace in bytes by function.
 
-    Raises MLCError for a file that is no library of a model. The library is not run.
+    Raises MLCError for a file that is not a library with a model. The library is not run.
     """
     metadata = _metadata(path)
     return parsed(lambda: _described(metadata))
 
 
 def memory_of_library(path: Path) -> MemoryReport:
-    """The memory that the model in a library takes. Raises as ``describe_library``."""
+    """The memory that the model in a library needs. Raises MLCError as ``describe_library`` does."""
     metadata = _metadata(path)
     return parsed(lambda: _memory(metadata))
 
@@ -65,12 +65,12 @@ def _described(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parameter(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """A parameter on one device: nothing is done to it before it is used, and it belongs to the only stage."""
+    """The entry of a parameter for one device: without preprocessing, in the only pipeline stage."""
     return {**{k: entry[k] for k in ("name", "shape", "dtype")}, "preprocs": [], "pipeline_stages": [0]}
 
 
 def _kv_cache(states: list[Mapping[str, Any]]) -> dict[str, int] | None:
-    """Sizes of the cache of keys and values; layers of all its groups together. None where there is none."""
+    """Sizes of the KV cache, counting the layers of all groups; None without a KV cache."""
     caches = [s for s in states if s["kind"] != "recurrent"]
     if not caches:
         return None

@@ -19,7 +19,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SizeOverrides:
-    """Sizes that replace the model's own; None leaves one as it is. In tokens, sequences and devices."""
+    """Sizes that replace the model's own, in tokens, sequences and devices; None keeps the model's."""
 
     context_window_size: int | None = None
     sliding_window_size: int | None = None
@@ -32,9 +32,9 @@ class SizeOverrides:
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """model_config: the architecture's part of mlc-chat-config.json, its keys in the public order. notes: for the user.
+    """A model's sizes. model_config: the architecture's part of mlc-chat-config.json. notes: for the user.
 
-    kv_tokens: how many tokens of one sequence the KV cache keeps. state_bytes: of one sequence, however long it is.
+    kv_tokens: tokens of one sequence in the KV cache. state_bytes: recurrent states of one sequence.
     """
 
     model_type: str
@@ -47,7 +47,7 @@ class ModelSizes:
     state_bytes: int = 0
 
     def get(self, key: str, default: int) -> int:
-        """A size of model_config, `default` when the architecture has none or leaves it open."""
+        """A size of model_config; `default` if the architecture lacks it or leaves it undefined."""
         value = self.model_config.get(key)
         return default if value is None else value
 

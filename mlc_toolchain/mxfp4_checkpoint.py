@@ -1,4 +1,4 @@
-"""Checkpoints with experts in MXFP4 under the names and in the layout of the unquantized model.
+"""Read checkpoints with MXFP4 experts under the names and in the layout of the unquantized model.
 
 Format: Open Compute Project 2023, "Microscaling Formats (MX) Specification", section 5.3: blocks of 32 elements in E2M1
 that share a scale in E8M0.
@@ -19,13 +19,13 @@ BLOCK_BYTES, BLOCK_SIZE = 16, 32
 BIAS = 127
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
 PAIRS = np.stack(np.meshgrid(*[np.concatenate([E2M1, -E2M1])] * 2), axis=-1).reshape(256, 2)
-"""The two elements of a byte, that of the low bits first."""
+"""The two elements of each byte value, low nibble first."""
 
 
 class Mxfp4Checkpoint(CheckpointReader):
-    """``x_blocks`` uint8 [E, out, in / 32, 16] and ``x_scales`` uint8 [E, out, in / 32] are ``x`` float32 [E, in, out].
+    """Reads ``x_blocks`` uint8 [E, out, in / 32, 16] and ``x_scales`` uint8 [E, out, in / 32] as ``x`` [E, in, out].
 
-    Other tensors are unchanged. Raises CheckpointError where blocks and scales do not fit together.
+    ``x`` is float32; other tensors are unchanged. Raises CheckpointError if shapes of blocks and scales do not match.
     """
 
     def __init__(self, base: CheckpointReader, settings: Mapping[str, Any], where: str):
@@ -87,7 +87,7 @@ class Mxfp4Checkpoint(CheckpointReader):
 
 
 def decoded(blocks: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """float32 [..., 32 n] of blocks uint8 [..., n, 16] and scales uint8 [..., n]; 255 is no scale."""
+    """Dequantize blocks uint8 [..., n, 16] with scales uint8 [..., n] to float32 [..., 32 n]; scale 255 is invalid."""
     values = PAIRS[blocks].reshape(*scales.shape, BLOCK_SIZE)
     with np.errstate(over="ignore", invalid="ignore"):
         values *= np.ldexp(np.float32(1), scales.astype(np.int32) - BIAS)[..., None]

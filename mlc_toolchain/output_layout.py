@@ -1,4 +1,4 @@
-"""Layout of an output folder: its files, their tensors, sizes and indexes, computed before any data is written."""
+"""Layout of an output folder: files, tensors, sizes and indexes, computed before any data is written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAFETENSORS_NAMES = {name: code for code, name in DTYPE_NAMES.items()}
 
 @dataclass(frozen=True)
 class OutputTensor:
-    """A tensor of the output. stored: its dtype on disk, which differs from dtype for float32 stored as bfloat16."""
+    """A tensor of the output. stored: its dtype on disk, different from dtype for float32 stored as bfloat16."""
 
     name: str
     shape: tuple[int, ...]
@@ -42,7 +42,7 @@ class OutputTensor:
 
 @dataclass(frozen=True)
 class OutputFile:
-    """A file that holds ``header`` and then the tensors without gaps."""
+    """A file with ``header`` followed by the tensors without gaps."""
 
     name: str
     header: bytes
@@ -57,8 +57,9 @@ class OutputFile:
 class OutputFormat:
     """The files of one conversion.
 
-    index_names: written last, in this order; indexes(md5 sums of the files) returns their contents.
-    stale: names that an earlier run may have left. source_elements: the parameters in bits_per_parameter.
+    index_names: index files, written last, in this order; indexes(md5 sums of the files) returns their contents.
+    stale: names of files that an earlier run may have left. source_elements: number of parameters, for
+    bits_per_parameter.
     """
 
     files: tuple[OutputFile, ...]
@@ -73,7 +74,7 @@ class OutputFormat:
 
     @property
     def nbytes(self) -> int:
-        """Bytes on disk, indexes aside."""
+        """Bytes on disk without indexes."""
         return sum(file.nbytes for file in self.files)
 
     @property
@@ -89,7 +90,7 @@ class OutputFormat:
 def mlc_format(
     tensors: Sequence[OutputTensor], source_elements: int, notes: Mapping[str, object] | None = None
 ) -> OutputFormat:
-    """``params_shard_N.bin`` and ``tensor-cache.json``, as MLC's engines read them. notes: more metadata."""
+    """The MLC format: ``params_shard_N.bin`` and ``tensor-cache.json``. notes: additional metadata."""
     shards = _mlc_shards(tensors)
     files = tuple(OutputFile(f"params_shard_{i}.bin", b"", tuple(shard)) for i, shard in enumerate(shards))
     narrowed = any(tensor.dtype != tensor.stored for tensor in tensors)
@@ -105,7 +106,7 @@ def mlc_format(
 def safetensors_format(
     tensors: Sequence[OutputTensor], source_elements: int, metadata: Mapping[str, str]
 ) -> OutputFormat:
-    """``model.safetensors``, or several shards with an index. metadata: strings kept in every header."""
+    """The safetensors format: ``model.safetensors``, or shards with an index. metadata: strings in every header."""
     shards = _filled_shards(tensors, SAFETENSORS_SHARD_BYTES)
     headers = [_safetensors_header(shard, metadata) for shard in shards]
     files = tuple(
@@ -132,7 +133,7 @@ def _mlc_index(made: OutputFormat, md5_sums: Mapping[str, str], as_stored: bool,
 
 
 def _mlc_shards(tensors: Sequence[OutputTensor]) -> list[list[OutputTensor]]:
-    """The grouping that MLC's tools write: a large tensor that does not fit goes into a shard of its own at once,
+    """Group tensors into shards as mlc_llm does: a tensor too large for a shard gets its own one immediately,
     while the shard being filled stays open and is numbered when it is full."""
     shards: list[list[OutputTensor]] = []
     pending: list[OutputTensor] = []
@@ -172,7 +173,7 @@ def _mlc_shard(file: OutputFile, md5_sum: str, as_stored: bool) -> dict[str, obj
 
 
 def _mlc_record(tensor: OutputTensor, offset: int, as_stored: bool) -> dict[str, object]:
-    """MLC's tools write "f32-to-bf16" for every dtype; "raw" marks float32 that is stored exactly."""
+    """The record of a tensor. mlc_llm writes "f32-to-bf16" for every dtype; "raw" marks float32 stored exactly."""
     narrowed = tensor.stored != tensor.dtype
     raw = (narrowed and as_stored) or (tensor.dtype == "float32" and not narrowed)
     return {

@@ -1,7 +1,7 @@
-"""AWQ, GPTQ and block-scaled fp8 checkpoints under the names of the unquantized model; for MXFP4 see its own file.
+"""Read AWQ, GPTQ and block-scaled fp8 checkpoints under the names of the unquantized model.
 
 A linear layer ``x`` is stored as ``x.qweight``, ``x.qzeros``, ``x.scales`` (and ``x.g_idx``), or as an fp8 ``x.weight``
-with ``x.weight_scale_inv``. Here it is one tensor ``x.weight`` [out, in], float32 when it is read.
+with ``x.weight_scale_inv``. The readers present it as one tensor ``x.weight`` [out, in], read as float32.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CODE_BITS = (2, 3, 4, 8)
 
 
 def quantization_method(config: Mapping[str, Any], where: str) -> str | None:
-    """The method of a quantized checkpoint, one of ``METHODS``; None for unquantized ones.
+    """The quantization method of a checkpoint, one of ``METHODS``; None if it is not quantized.
 
     Raises UnsupportedError for other methods.
     """
@@ -41,19 +41,19 @@ def quantization_method(config: Mapping[str, Any], where: str) -> str | None:
 
 
 def unquantized(config: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The configuration of the model that a quantized checkpoint holds; raises as ``quantization_method``."""
+    """The configuration of the unquantized model. Raises UnsupportedError as ``quantization_method`` does."""
     quantization_method(config, where)
     return {key: value for key, value in config.items() if key != QUANTIZATION}
 
 
 def open_packed(reader: CheckpointReader, config: Mapping[str, Any], where: str) -> CheckpointReader:
-    """Wrap ``reader`` as the quantization_config of config.json requires. UnsupportedError for other methods."""
+    """Wrap ``reader`` according to config.json's quantization_config. Raises UnsupportedError for other methods."""
     method = quantization_method(config, where)
     return reader if method is None else METHODS[method](reader, config[QUANTIZATION], where)
 
 
 class PackedCheckpoint(CheckpointReader):
-    """Replaces the parts of every packed layer by one ``weight``; other tensors are unchanged."""
+    """Replaces the tensors of every packed layer by one ``weight``; other tensors are unchanged."""
 
     main = ""
     parts: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ class PackedCheckpoint(CheckpointReader):
         return [part for kind in (self.main, *self.parts) if (part := f"{stem}.{kind}") in self._held]
 
     def _renamed(self, name: str) -> str | None:
-        """The name of a stored tensor in this reader; None for a part of a packed layer other than the main one."""
+        """This reader's name for a stored tensor; None for the secondary tensors of a packed layer."""
         stem, _, kind = name.rpartition(".")
         if f"{stem}.weight" in self._packed:
             return f"{stem}.weight" if kind == self.main else None if kind in (*self.parts, *self.dropped) else name
@@ -112,7 +112,7 @@ class PackedCheckpoint(CheckpointReader):
 
     @abstractmethod
     def _shape(self, stem: str) -> tuple[int, ...]:
-        """[out, in] of a layer."""
+        """The shape [out, in] of a layer's weight."""
 
     @abstractmethod
     def _unpacked(self, stem: str) -> np.ndarray:
@@ -120,11 +120,11 @@ class PackedCheckpoint(CheckpointReader):
 
     @abstractmethod
     def _check(self, name: str, stem: str) -> None:
-        """Raises CheckpointError unless the parts of a layer fit together."""
+        """Raises CheckpointError unless the shapes and dtypes of a layer's tensors match."""
 
 
 class IntegerCheckpoint(PackedCheckpoint):
-    """Base class of AWQ and GPTQ: codes of few bits, a zero point and a scale per group of inputs."""
+    """Base class of AWQ and GPTQ: low-bit codes, with a zero point and a scale per group of inputs."""
 
     main = "qweight"
     parts = ("qzeros", "scales", "g_idx")
@@ -137,7 +137,7 @@ class IntegerCheckpoint(PackedCheckpoint):
         super().__init__(base)
 
     def group_levels(self, name: str) -> Levels | None:
-        """The layer's own integer levels; None when its inputs are not grouped in order."""
+        """The layer's own integer levels; None if its groups are not of consecutive inputs (act order)."""
         stem = self._packed.get(name)
         if stem is None or not self._in_order(stem):
             return None
@@ -189,7 +189,7 @@ class IntegerCheckpoint(PackedCheckpoint):
 
     @abstractmethod
     def _sizes(self, rows: int, columns: int) -> tuple[int, int]:
-        """[out, in] for a qweight of the given shape."""
+        """The shape [out, in] for a qweight of the given shape."""
 
     @abstractmethod
     def _codes(self, stem: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -203,7 +203,7 @@ class IntegerCheckpoint(PackedCheckpoint):
 
 
 class AWQCheckpoint(IntegerCheckpoint):
-    """qweight [in, out / 8] and qzeros [groups, out / 8]: eight outputs in a word, in AWQ's order of nibbles."""
+    """AWQ: qweight [in, out / 8] and qzeros [groups, out / 8], eight outputs per word in AWQ's order of nibbles."""
 
     def __init__(self, base: CheckpointReader, settings: Mapping[str, Any], where: str):
         version, bits = settings.get("version", "gemm"), settings.get("bits", settings.get("w_bit"))
@@ -227,7 +227,7 @@ class AWQCheckpoint(IntegerCheckpoint):
 
 
 class GPTQCheckpoint(IntegerCheckpoint):
-    """qweight [in * bits / 32, out]: codes of consecutive inputs as a bit stream; qzeros likewise along outputs.
+    """GPTQ: qweight [in * bits / 32, out], codes of consecutive inputs as a bit stream; qzeros likewise along outputs.
 
     checkpoint_format "gptq" stores zero points minus one. g_idx [in]: the group of each input.
     """
@@ -265,7 +265,7 @@ class GPTQCheckpoint(IntegerCheckpoint):
 
 
 class BlockFp8Checkpoint(PackedCheckpoint):
-    """weight float8 [out, in] and weight_scale_inv [out / block, in / block], by which its blocks are multiplied."""
+    """Block-scaled fp8: weight float8 [out, in], multiplied block by block by weight_scale_inv [out / b, in / b]."""
 
     main = "weight"
     parts = ("weight_scale_inv",)
@@ -317,7 +317,7 @@ METHODS: Mapping[str, Callable[[CheckpointReader, Mapping[str, Any], str], Check
 
 
 def _bit_stream(words: np.ndarray, bits: int) -> np.ndarray:
-    """uint8 [n, 32 m / bits]: the codes in rows of words uint32 [n, m], lowest bits first, across word borders."""
+    """Unpack words uint32 [n, m] to codes uint8 [n, 32 m / bits], lowest bits first, also across words."""
     if bits == 3:
         every = np.unpackbits(np.ascontiguousarray(words).view(np.uint8), axis=1, bitorder="little")
         runs = every[:, : every.shape[1] // 3 * 3].reshape(len(words), -1, 3)

@@ -1,4 +1,4 @@
-"""The work of ``prepared_model``: convert, configure and compile what a plan lacks."""
+"""Prepare a model: convert, configure and compile what a plan lacks."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from mlc_toolchain.writer import free_space
 from quantization.schemes import get_scheme
 
 CANDIDATES = ("q0f16", "q8f16_1", "q6f16_3", "q5f16_3", COMPATIBLE)
-"""What auto chooses from, the most exact first."""
+"""Schemes from which auto chooses, most accurate first."""
 USABLE = 0.8
-"""The share of the memory that auto fills with weights and one context; the rest is for all else."""
+"""The share of the memory that auto uses for weights and one full context."""
 LEAST_CONTEXT = 1024
-"""Tokens; auto takes no shorter context for the sake of the weights."""
+"""The shortest context to which auto shortens the model's own, in tokens."""
 
 
 @dataclass(frozen=True)
 class PreparationReport:
-    """What a preparation would do. steps: of convert, configure and compile, those that are needed.
+    """A preview of a preparation. steps: those of convert, configure and compile that are needed.
 
-    weight_bytes: of the weights' files, where they are to be written; free_bytes: of the disk that they go to.
-    context_window_size: where auto shortens the model's own. calibration: the text, where codes are chosen for one.
+    weight_bytes: size of the weight files, if they will be written; free_bytes: free space on their disk.
+    context_window_size: set if auto shortens the model's own. calibration: the calibration text, if any.
     """
 
     model: str
@@ -56,7 +56,7 @@ class PreparationReport:
 
 
 def check(plan: Plan, options: PrepareOptions) -> None:
-    """Raise MLCError for a model that is none, for options that cannot be met and without a linker."""
+    """Raises MLCError if there is no such model, for options that it does not support, and without a linker."""
     if not plan.has_weights:
         _quantization(plan, _source(plan), options)
     elif not plan.library.is_file():
@@ -67,7 +67,7 @@ def check(plan: Plan, options: PrepareOptions) -> None:
 
 
 def prepare(plan: Plan, options: PrepareOptions, progress: Progress) -> None:
-    """Do what the plan lacks, after ``check``. Raises MLCError, then too, before anything is kept."""
+    """Create what the plan lacks; ``check`` comes first. Raises MLCError before the cache is changed."""
     if not plan.has_weights:
         _convert(plan, options, progress)
     compiling = _compiling(plan, options)
@@ -77,7 +77,7 @@ def prepare(plan: Plan, options: PrepareOptions, progress: Progress) -> None:
 
 
 def report_of(plan: Plan, options: PrepareOptions) -> PreparationReport:
-    """What ``prepare`` would do, from configuration and headers; of a model on the Hub, from its configuration."""
+    """Preview ``prepare`` from configuration and headers; for a model on the Hub, from its configuration alone."""
     compiling = () if plan.library.is_file() else ("compile",)
     if plan.has_weights:
         known = read_chat_config(plan.folder).quantization
@@ -91,7 +91,7 @@ def report_of(plan: Plan, options: PrepareOptions) -> PreparationReport:
 
 
 def _source(plan: Plan) -> ModelSource:
-    """The checkpoint. Raises UsageError for what is none, and for one without weights."""
+    """The checkpoint. Raises UsageError if it is not one, or has no weights."""
     source = resolve_source(plan.source)
     if source.kind == "preset":
         raise UsageError(
@@ -102,7 +102,7 @@ def _source(plan: Plan) -> ModelSource:
 
 
 def _compiling(plan: Plan, options: PrepareOptions) -> CompileOptions | None:
-    """How the library is compiled, if it is not there."""
+    """The options for compiling the library; None if it exists."""
     if plan.library.is_file():
         return None
     return CompileOptions(
@@ -123,7 +123,7 @@ def _convert(plan: Plan, options: PrepareOptions, progress: Progress) -> None:
         gen_config(GenConfigOptions(plan.source, made.scheme, folder, conv_template=template, sizes=sizes))
         convert_weight(ConvertOptions(plan.source, made.scheme, folder, calibration=made.calibration), progress)
     except ResourceError:
-        raise  # what is there can be continued
+        raise  # the next run continues from the partial entry
     except MLCError:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -131,7 +131,7 @@ def _convert(plan: Plan, options: PrepareOptions, progress: Progress) -> None:
 
 
 def _make_entry(plan: Plan) -> None:
-    """The entry of a library for a model folder that is elsewhere."""
+    """Create an entry for libraries of a model folder outside of the cache."""
     entry = plan.library.parent
     if plan.in_cache and not entry.is_dir():
         known = read_chat_config(plan.folder).quantization
@@ -140,7 +140,7 @@ def _make_entry(plan: Plan) -> None:
 
 
 def _quantization(plan: Plan, source: ModelSource, options: PrepareOptions) -> tuple[Quantization, int | None]:
-    """How the weights are quantized, and the context where auto shortens it."""
+    """The quantization, and the context length if auto shortens it."""
     if options.quantization == AUTO:
         scheme, context = _fitting(source, options)
         return Quantization(scheme), context
@@ -152,9 +152,9 @@ def _quantization(plan: Plan, source: ModelSource, options: PrepareOptions) -> t
 
 
 def _fitting(source: ModelSource, options: PrepareOptions) -> tuple[str, int | None]:
-    """The most exact scheme that fits the memory with a whole context.
+    """The most accurate scheme that fits into memory with a full context, and None.
 
-    Where none does, the least exact one and the longest context that fits with it; else the context is None.
+    If none fits, the least accurate scheme and the longest context that fits with it.
     """
     usable = int(USABLE * _memory(options))
     sizes = {name: _sizes(source, name) for name in CANDIDATES}
@@ -172,7 +172,7 @@ def _fitting(source: ModelSource, options: PrepareOptions) -> tuple[str, int | N
 
 
 def _memory(options: PrepareOptions) -> int:
-    """Bytes that auto may use: what the options say, or what is free on this machine."""
+    """Bytes that auto may use: from the options, else this machine's free memory."""
     if options.memory is not None:
         return parse_bytes(options.memory)
     machine, _ = find_target(options.target)
@@ -188,7 +188,7 @@ def _needed(sizes: ModelSizes) -> int:
 
 
 def _context(sizes: ModelSizes, memory: int) -> int | None:
-    """The longest context, in multiples of LEAST_CONTEXT, that fits beside the weights; None where none does."""
+    """The longest context, in multiples of LEAST_CONTEXT, that fits beside the weights; None if none does."""
     if not sizes.kv_bytes_per_token:
         return None
     tokens = (memory - sizes.weight_bytes - sizes.state_bytes) // sizes.kv_bytes_per_token

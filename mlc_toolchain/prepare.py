@@ -1,6 +1,6 @@
-"""From what a user calls a model to a folder and a library that run; what is missing is converted and compiled first.
+"""Resolve a user's MODEL argument to a folder and a library, converting and compiling what is missing.
 
-What is there already is found without the compiler; the work is in ``preparation``, imported when there is some.
+Existing files are found without importing the compiler; ``preparation`` is imported only if there is work to do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PreparedModel:
-    """A folder with weights, configuration and tokenizer, the library, and the device as ``LLM`` takes it."""
+    """A folder with weights, configuration and tokenizer, the library, and the ``device`` argument for ``LLM``."""
 
     folder: Path
     library: Path
@@ -33,11 +33,11 @@ def prepared_model(
     progress: Progress = silent,
     waiting: Callable[[], None] = lambda: None,
 ) -> PreparedModel:
-    """The folder and the library of ``model``, made in the cache (``model_cache``) when there are none yet.
+    """The folder and the library of ``model``, created in the cache (``model_cache``) if missing.
 
     model: a model folder, which is compiled if it has no lib.so; a checkpoint folder, its config.json, or a GGUF file;
-    ``HF://owner/name[@revision]`` of either, or ``HF://owner/name:file.gguf``. waiting: called when another process
-    is preparing the same, for which this one waits. An interrupted preparation is continued by the next. Raises
+    ``HF://owner/name[@revision]`` of either, or ``HF://owner/name:file.gguf``. waiting: called before this process
+    waits for another one that is preparing the same model. An interrupted preparation is continued by the next. Raises
     MLCError for a model that cannot be prepared, before anything is written.
     """
     options = options or PrepareOptions()
@@ -54,7 +54,7 @@ def prepared_model(
 
 
 def preview(model: str, options: PrepareOptions) -> PreparationReport:
-    """What ``prepared_model`` would do, with the bytes that it would write; nothing is written."""
+    """Preview ``prepared_model`` and the bytes that it would write; nothing is written."""
     from mlc_toolchain.preparation import report_of
 
     return report_of(plan_preparation(model, options), options)

@@ -1,4 +1,4 @@
-"""What there is of a model that a user names, found in milliseconds: where its folder and library are, or would be."""
+"""Plan a preparation: find a model's existing folder and library, or where they will be; takes milliseconds."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ CHAT_CONFIG, CONFIG, LIBRARY = "mlc-chat-config.json", "config.json", "lib.so"
 WEIGHTS = "tensor-cache.json"
 SOURCE_SUFFIXES = frozenset((".json", ".jinja", ".model", ".txt", ".safetensors", ".bin", ".pt", ".pth", ".gguf"))
 OF_THE_RUNTIME = re.compile(r"(cpu|cuda)(:\d+)?")
-"""Devices on which a library can be run; others are targets, for which it can be compiled only."""
+"""Devices on which a library can run; other names are targets for compilation only."""
 
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """How a model is prepared; what is not given is the model's own, or the default.
+    """Options of a preparation; None takes the model's own value or the default.
 
-    quantization: of a checkpoint's weights; auto is the most exact that fits the memory, None what
-    ``default_quantization`` chooses. memory: such as "8GiB", in place of this machine's free memory. device: cpu,
-    cuda or cuda:N, on which the model will run, or a target to compile for. opt, overrides: as of ``CompileOptions``.
-    conv_template: as of ``GenConfigOptions``. model_lib: a library to take instead of compiling one.
+    quantization: scheme for a checkpoint; auto: the most accurate that fits into memory, None: see
+    ``default_quantization``. memory: such as "8GiB", instead of this machine's free memory. device: cpu,
+    cuda or cuda:N, on which the model will run, or a target to compile for. opt, overrides: see ``CompileOptions``.
+    conv_template: see ``GenConfigOptions``. model_lib: a library to use instead of compiling one.
     """
 
     quantization: str | None = None
@@ -40,26 +40,26 @@ class PrepareOptions:
 
     @property
     def target(self) -> str:
-        """The target to compile for: of cuda:1 this machine's GPU, as of cuda."""
+        """The target to compile for; for cuda:N, this machine's GPU, as for cuda."""
         device = self.device or AUTO
         return device.partition(":")[0] if OF_THE_RUNTIME.fullmatch(device) else device
 
     @property
     def runtime_device(self) -> str | None:
-        """The device to run on; None where the library says it."""
+        """The device to run on; None for the library's default."""
         return self.device if self.device and OF_THE_RUNTIME.fullmatch(self.device) else None
 
     @property
     def concern_code(self) -> bool:
-        """Whether an option asks for another library than a model folder's own."""
+        """Whether an option requires a library other than the model folder's own."""
         return bool(self.opt or self.overrides or (self.device and self.runtime_device is None))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What there is of a model. source: its checkpoint as ``resolve_source`` reads it, "" of a model folder.
+    """Paths of a model's files. source: its checkpoint, see ``resolve_source``; "" for a model folder.
 
-    name: of the cache's entry. folder, library: where they are, or will be.
+    name: of the cache entry. folder, library: their paths, existing or not.
     """
 
     model: str
@@ -78,13 +78,13 @@ class Plan:
 
     @property
     def in_cache(self) -> bool:
-        """Whether the library is in an entry of the cache."""
+        """Whether the library is in the cache."""
         return self.library.parent == model_cache.entry_path(self.name)
 
 
 def plan_preparation(model: str, options: PrepareOptions) -> Plan:
-    """Find what there is of ``model``; what is no model is found when it is to be prepared. Raises MLCError for options
-    that exclude each other or concern what is done already.
+    """Find the files of ``model``, without checking that it is one. Raises MLCError for options that exclude each other
+    or would change files that exist already.
     """
     if options.model_lib is not None and options.concern_code:
         raise UsageError("--model-lib names a compiled library; expected it without --opt, --overrides and a target")
@@ -102,7 +102,7 @@ def plan_preparation(model: str, options: PrepareOptions) -> Plan:
 
 
 def _of_folder(model: str, folder: Path, options: PrepareOptions) -> Plan:
-    """A folder that convert_weight and gen_config have written; its library is its own unless options want another."""
+    """Plan for a folder written by convert_weight and gen_config; uses its own library unless options need another."""
     given_once = {
         "quantization": options.quantization,
         "memory": options.memory,
@@ -142,13 +142,13 @@ def _given_library(path: Path) -> Path:
 
 
 def _library_name(options: PrepareOptions) -> str:
-    """The file of a library in an entry: of these options, on this machine."""
+    """The file name of the library for these options and this machine in a cache entry."""
     made_of = [options.target, options.opt, options.overrides, machine_identity(), model_cache.tool_stamp()]
     return f"lib-{model_cache.digest(made_of)}.so"
 
 
 def _identity(path: Path) -> list[object]:
-    """What changes when a checkpoint does: names, sizes and times of its files."""
+    """Names, sizes and modification times of a checkpoint's files, by which a changed checkpoint is noticed."""
     if not path.exists():
         return []
     if path.is_file() and path.name != CONFIG:
@@ -164,7 +164,7 @@ def _state(path: Path) -> list[int]:
 
 
 def _stem(path: Path) -> str:
-    """A name for people: of a file without its suffix, of a config.json its folder's."""
+    """A readable name: the file name without suffix; for config.json, its folder's name."""
     named = path.resolve().parent if path.name == CONFIG else path.resolve()
     stem = named.stem if named.suffix == ".gguf" else named.name
     return re.sub(r"[^\w.-]", "-", stem)[:64] or "model"

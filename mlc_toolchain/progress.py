@@ -10,8 +10,8 @@ from dataclasses import dataclass
 class Step:
     """Progress of one stage: reported at its start (done 0), as it advances, and at its end (done == total).
 
-    stage: what is being done, e.g. "convert". done/total: items (tensors, functions) named by unit.
-    done_bytes/total_bytes: the same in bytes where bytes are what takes time, else 0. detail: the item at hand.
+    stage: its name, e.g. "convert". done/total: numbers of items (tensors, functions), named by unit.
+    done_bytes/total_bytes: the same in bytes if the time depends on them, else 0. detail: the current item.
     """
 
     stage: str

@@ -32,16 +32,16 @@ SIZES = {
     "num_slots": SEQUENCES + 1,
     "num_tokens": FEW_TOKENS,
 }
-"""Values of the symbolic sizes; a prefix of a state comes before."""
+"""Values of the symbolic sizes, whose names may have a state's prefix."""
 SCALES = (".q_scale", ".weight_scale_inv", ".scales")
 SETTINGS = ("temperature", "top_p", "min_p", "typical_p", "uniform", "presence", "frequency", "repetition")
 
 
 @dataclass
 class RandomInputs:
-    """Arguments for the functions of an exported model, the same for the same ``seed``.
+    """Random arguments for the functions of an exported model, reproducible by ``seed``.
 
-    Sequences have lengths that are no multiples of a page, and their pages are shuffled.
+    The lengths of sequences are not multiples of a page, and their pages are shuffled.
     """
 
     exported: ExportedModel
@@ -55,13 +55,13 @@ class RandomInputs:
 
     @cached_property
     def weights(self) -> tuple[Array, ...]:
-        """The weights as they are stored, in the order of the model's parameters."""
+        """The weights in their stored layout, in the order of the model's parameters."""
         return tuple(map(self._weight, self.exported.params))
 
     def arguments(self, func: Function, tokens: int = FEW_TOKENS) -> dict[str, Array]:
         """The arguments by name, without the weights. Raises UnsupportedError for an unknown integer input.
 
-        tokens: the number of tokens where it is symbolic.
+        tokens: the number of tokens, if it is symbolic.
         """
         self.sizes = {**SIZES, TOKENS: tokens}
         inputs = [p for p in func.params if isinstance(p.struct_info, TensorStructInfo)]
@@ -87,12 +87,12 @@ class RandomInputs:
         return values.astype(dtype)
 
     def _scheme(self, info: ParameterInfo) -> Scheme:
-        """Of the weight that the parameter is a part of."""
+        """The quantization scheme of the weight to which the parameter belongs."""
         form = self.exported.formats.get(f"{info.name.rpartition('.')[0]}.weight")
         return self.scheme if form is None else form.scheme
 
     def _depth(self, info: ParameterInfo) -> int:
-        """About the number of terms in a row of a product with the weight."""
+        """The approximate length K of the reduction in a matmul with the weight."""
         group = self._scheme(info).group if info.name.endswith(SCALES) else 1
         return max(min(info.shape, default=1) * max(group, 1), 1)
 
@@ -117,7 +117,7 @@ class RandomInputs:
         return found
 
     def _makers(self) -> Mapping[str, Callable[[tuple[int, ...]], Array]]:
-        """Values by the end of an input's name."""
+        """Functions that make an input, by the suffix of its name."""
         rng, vocab = self.rng, self.exported.config.vocab_size
         return {
             "input_ids": lambda shape: rng.integers(0, vocab, shape),
@@ -140,31 +140,31 @@ class RandomInputs:
         }
 
     def _code_makers(self) -> Mapping[str, Callable[[tuple[int, ...]], Array]]:
-        """As ``_makers``, for arrays of int8: normal distributions of the codes of keys and values."""
+        """As ``_makers``, for int8 arrays: normally distributed codes of keys and values."""
         return {"_pages": lambda shape: np.clip(np.rint(self.rng.normal(0, 40, shape)), -127, 127)}
 
 
 def takes_tokens(func: Function) -> bool:
-    """Whether the number of tokens of a function's call is symbolic."""
+    """Whether the function's number of tokens is symbolic."""
     infos = [p.struct_info for p in func.params]
     shapes = [i.shape for i in infos if isinstance(i, TensorStructInfo) and i.shape is not None]
     return any(v.name.endswith(TOKENS) for shape in shapes for size in shape for v in free_vars(size))
 
 
 def _sequences(tokens: int) -> Array:
-    """The sequence of each token: equal parts, one after the other."""
+    """The sequence of each token: consecutive runs of equal length."""
     return np.arange(tokens) * SEQUENCES // max(tokens, SEQUENCES)
 
 
 def _positions(tokens: int) -> Array:
-    """Positions that follow each other within a sequence; sequences start at different ones."""
+    """Consecutive positions within each sequence; sequences start at different positions."""
     sequence = _sequences(tokens)
     first = np.searchsorted(sequence, sequence)
     return np.arange(tokens) - first + LONGEST_START - 7 * sequence
 
 
 def _lengths(tokens: int) -> Array:
-    """The end of each sequence: the position after that of its last token, if it has any."""
+    """The length of each sequence: the position after its last token, 0 without tokens."""
     ends = np.zeros(SEQUENCES, np.int64)
     np.maximum.at(ends, _sequences(tokens), _positions(tokens) + 1)
     return ends

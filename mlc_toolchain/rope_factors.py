@@ -1,4 +1,4 @@
-"""Rotary scalings from the frequency factors that a GGUF file stores: Llama 3's, and LongRoPE."""
+"""Recover rope_scaling entries (Llama 3, LongRoPE) from the frequency factors that a GGUF file stores."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ KNOWN = (
     Llama3(32.0),
     Llama3(2.0, high_freq_factor=32.0, original_max_position_embeddings=131072),
 )
-"""Of Llama 3.1, 3.2, and Step 3.5."""
+"""Known settings: Llama 3.1 and 3.2, and Step 3.5."""
 
 
 def longrope_scaling(long: np.ndarray, short: np.ndarray, original_context: int) -> dict[str, Any]:
-    """The rope_scaling entry of LongRoPE with these factors float32 [rotary_dim / 2], as the shortest decimals."""
+    """The rope_scaling entry of LongRoPE with factors float32 [rotary_dim / 2], written as shortest decimals."""
     named = {"long_factor": long, "short_factor": short}
     factors = {name: [float(str(np.float32(v))) for v in values] for name, values in named.items()}
     return {"rope_type": "longrope", **factors, "original_max_position_embeddings": original_context}
 
 
 def llama3_scaling(factors: np.ndarray, theta: float, where: str) -> dict[str, Any]:
-    """The rope_scaling entry whose factors float32 [head_dim / 2] equal the given ones. Raises UnsupportedError."""
+    """The rope_scaling entry with factors float32 [head_dim / 2]. Raises UnsupportedError for unknown factors."""
     for known in KNOWN:
         if np.allclose(_llama3_factors(len(factors), theta, known), factors, rtol=1e-4, atol=0):
             return {"rope_type": "llama3", **known._asdict()}

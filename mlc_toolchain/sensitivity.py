@@ -1,4 +1,4 @@
-"""How much the predictions of a model change when some of its weights have the codes of a scheme, on a text."""
+"""Sensitivity analysis: the divergence of a model's predictions when some of its weights are quantized, on a text."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from model_zoo.weight_map import Shape
 from quantization import group
 from quantization.rewrite import WeightFormat
 
-LOGITS_BYTES = 32 << 20  # of all tokens; some arrays of that size are held at a time
+LOGITS_BYTES = 32 << 20  # of all tokens; several arrays of that size exist at a time
 RANGES = 8
-"""Layers are measured in that many ranges, since kinds of weights differ more than neighbouring layers do."""
+"""Number of ranges of layers that are measured; kinds of weights differ more than neighbouring layers do."""
 OUTSTANDING = 1.5
-"""Ranges whose weights matter that many times as much as those of their kind do are measured layer by layer."""
+"""Ranges whose divergence exceeds their kind's typical one by this factor are measured layer by layer."""
 
 
 @dataclass(frozen=True)
 class CoarseWeights:
-    """The weights of a model in the scheme whose divergence is measured, in a folder. shapes, formats: by parameter."""
+    """A folder of weights in the scheme whose divergence is measured. shapes, formats: by parameter."""
 
     folder: Path
     shapes: Mapping[str, Shape]
@@ -40,12 +40,12 @@ class CoarseWeights:
         return TensorCache(self.folder)
 
     def elements(self, name: str) -> int:
-        """Stored codes, with those that fill up groups."""
+        """The number of stored codes, including padding of groups."""
         *outer, inputs = self.shapes[name]
         return prod(outer) * self.formats[name].scheme.words(inputs) * 32 // self.formats[name].scheme.bits
 
     def as_eight_bits(self, name: str) -> dict[str, np.ndarray]:
-        """The weight as tensors of ``SCHEME``, whose own rounding is small beside that of fewer bits."""
+        """The weight requantized to ``SCHEME`` (8 bits), whose rounding is small compared with the coarse scheme's."""
         form, stem, shape = self.formats[name], name.removesuffix("weight"), self.shapes[name]
         made = {kind: self._cache.read(stem + kind) for kind in ("q_weight", "q_scale")}
 
@@ -61,10 +61,10 @@ class CoarseWeights:
 def measured_units(
     model: CalibratedModel, coarse: CoarseWeights, ids: Sequence[int], progress: Progress = silent
 ) -> list[Unit]:
-    """The quantized parameters of a model in units of one kind and neighbouring layers, with their divergences.
+    """The quantized parameters of a model in units of one kind and consecutive layers, with their divergences.
 
-    A divergence is the mean Kullback-Leibler divergence, in nats, of the next token's distribution from that of the
-    model with weights of 8 bits, over the first of the token ids; more are not taken than LOGITS_BYTES of logits allow.
+    The divergence is the mean Kullback-Leibler divergence, in nats, of the next token's distribution from that of the
+    model with 8-bit weights, over the first token ids, as many as LOGITS_BYTES of logits allow.
     """
     units: list[Unit] = []
     alike = list(kinds(model.names).values())
@@ -79,7 +79,7 @@ def measured_units(
 
 
 def _of_kind(names: Sequence[str], measure: Callable[[tuple[str, ...]], Unit]) -> Iterator[Unit]:
-    """The units of parameters that differ in their layer alone."""
+    """Measure the units of parameters of one kind, which differ only in their layer."""
     size = -(-len(names) // RANGES)
     ranges = [measure(tuple(names[start : start + size])) for start in range(0, len(names), size)]
     usual = sum(unit.divergence for unit in ranges) / sum(unit.elements for unit in ranges)
@@ -93,7 +93,7 @@ def _of_kind(names: Sequence[str], measure: Callable[[tuple[str, ...]], Unit]) -
 def _measured(
     decoder: Decoder, coarse: CoarseWeights, names: tuple[str, ...], ids: Sequence[int], exact: np.ndarray
 ) -> Unit:
-    """The unit of these parameters, with the divergence that their coarse weights cause."""
+    """Measure the divergence with coarse weights for these parameters; returns their unit."""
     table, specs = decoder.params.table, decoder.spec.params
     changed: dict[int, Array] = {}
     for name in names:
@@ -113,7 +113,7 @@ def _measured(
 
 
 def _log_probabilities(decoder: Decoder, ids: Sequence[int]) -> np.ndarray:
-    """float32 [tokens, V]"""
+    """Log probabilities of the next token, float32 [tokens, V]."""
     logits = np.concatenate([made.reshape(-1, made.shape[-1]) for (made,) in decoder.results(FUNCTION, ids)])
     logits -= logits.max(-1, keepdims=True)
     logits -= np.log(np.exp(logits).sum(-1, keepdims=True))

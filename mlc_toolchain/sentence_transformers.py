@@ -1,4 +1,4 @@
-"""The files of sentence-transformers beside a checkpoint: how hidden states become vectors of texts."""
+"""Read sentence-transformers' files of a checkpoint: pooling, dense heads, normalization and prompts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh"}
 
 @dataclass(frozen=True)
 class DenseHead:
-    """A linear layer after pooling. file: its weights, [out_features, in_features] and perhaps a bias."""
+    """A linear layer after pooling. file: its weight [out_features, in_features] and optional bias."""
 
     in_features: int
     out_features: int
@@ -32,9 +32,9 @@ class DenseHead:
 
 @dataclass(frozen=True)
 class SentenceModules:
-    """What follows the transformer. pooling: mean, cls or last. prompts: texts by name that precede a text.
+    """The modules after the transformer. pooling: mean, cls or last. prompts: texts to prepend, by name.
 
-    max_seq_length: of a text in tokens, None for the model's context.
+    max_seq_length: maximum tokens of a text, None for the model's context.
     """
 
     pooling: str
@@ -45,7 +45,7 @@ class SentenceModules:
     max_seq_length: int | None = None
 
     def config(self) -> dict[str, Any]:
-        """The heads as keys of ``EncoderConfig``. Raises UnsupportedError for heads that differ but in their sizes."""
+        """The heads as keys of ``EncoderConfig``. Raises UnsupportedError for heads that differ in more than size."""
         if not self.heads:
             return {}
         first = self.heads[0]
@@ -66,9 +66,9 @@ class SentenceModules:
 
 
 def sentence_modules(source: ModelSource) -> SentenceModules | None:
-    """The modules that ``modules.json`` names; None where there is no such file.
+    """Read the modules listed in ``modules.json``; None if there is no such file.
 
-    Raises UnsupportedError for modules and options that are not supported, MLCError for files that make no sense.
+    Raises UnsupportedError for modules and options that are not supported, MLCError for malformed files.
     """
     path = source.file(MODULES)
     if path is None:
@@ -94,12 +94,12 @@ def sentence_modules(source: ModelSource) -> SentenceModules | None:
 
 
 def with_heads(config: Mapping[str, Any], modules: SentenceModules | None) -> dict[str, Any]:
-    """A model's config with the keys of its dense heads, where it has some."""
+    """A model's config, with the keys of its dense heads if it has any."""
     return {**config, **modules.config()} if modules else dict(config)
 
 
 def _modules(path: Path) -> Iterator[tuple[str, str]]:
-    """The kind and the folder of each module; the transformer's folder is empty where it is the checkpoint's own."""
+    """The kind and folder of each module; the transformer's folder is empty if it is the checkpoint's own."""
     for entry in read_json_list(path):
         kind, folder = (entry.get(key) if isinstance(entry, dict) else None for key in ("type", "path"))
         if not isinstance(kind, str) or not isinstance(folder, str):

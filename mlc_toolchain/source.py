@@ -1,4 +1,4 @@
-"""Find the model that a user names: a folder, a config.json, a GGUF file, a preset, or a repository on the Hub."""
+"""Find the model for a MODEL argument: a folder, a config.json, a GGUF file, a preset, or a repository on the Hub."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PRESETS = Path(__file__).resolve().parent.parent / "configs" / "models"
 
 @dataclass(frozen=True)
 class FolderSource(ModelSource):
-    """A folder with config.json and weights, as Hugging Face tools save it."""
+    """A Hugging Face folder with config.json and weights."""
 
     path: Path
     kind = "folder"
@@ -43,7 +43,7 @@ class FolderSource(ModelSource):
 
 @dataclass(frozen=True)
 class PresetSource(ModelSource):
-    """A config that comes with the toolchain; its weights are elsewhere."""
+    """A config that is part of the toolchain, without weights."""
 
     path: Path
     kind = "preset"
@@ -62,7 +62,7 @@ class PresetSource(ModelSource):
 
 @dataclass(frozen=True)
 class GGUFSource(ModelSource):
-    """A ``.gguf`` file; its config is made from its metadata."""
+    """A ``.gguf`` file, with a config derived from its metadata."""
 
     path: Path
     kind = "gguf"
@@ -73,7 +73,7 @@ class GGUFSource(ModelSource):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The file's key-value pairs, tokenizer included."""
+        """The file's key-value pairs, including the tokenizer."""
         return self.checkpoint.metadata
 
     def config(self) -> dict[str, Any]:
@@ -89,14 +89,14 @@ class GGUFSource(ModelSource):
 
 
 def hub_source(text: str, main: str = CONFIG) -> HubSource:
-    """The repository that ``HF://owner/name[@revision]`` names; ``main``: see ``HubSource``."""
+    """The repository ``HF://owner/name[@revision]``; ``main``: see ``HubSource``."""
     from mlc_toolchain.hub import HubSource  # huggingface_hub takes 0.1 s to import
 
     return HubSource.parse(text, main)
 
 
 def resolve_source(text: str) -> ModelSource:
-    """Find what ``text`` names. Raises UsageError when it names nothing that can be converted."""
+    """Find the source that ``text`` names. Raises UsageError if there is none that can be converted."""
     if text.startswith(HUB_PREFIX):
         repository, colon, file = text.removeprefix(HUB_PREFIX).partition(":")
         return _hub_file(HUB_PREFIX + repository, file) if colon else hub_source(text)
@@ -112,7 +112,7 @@ def resolve_source(text: str) -> ModelSource:
 
 
 def _hub_file(repository: str, file: str) -> ModelSource:
-    """A file of a repository, as in ``HF://owner/name:model.gguf``."""
+    """The source for a file of a repository, ``HF://owner/name:model.gguf``."""
     if Path(file).suffix != GGUF:
         raise UsageError(f"cannot convert {file!r} of {repository}; expected a {GGUF} file")
     return GGUFSource(hub_source(repository, file).path / Path(file).name)
@@ -144,7 +144,7 @@ def _hint(text: str) -> str:
 
 
 def open_weights(text: str, source_format: str = "auto") -> CheckpointReader:
-    """The checkpoint that ``text`` names: as for ``resolve_source``, or a folder of weights without config.json."""
+    """Open the checkpoint that ``text`` names: see ``resolve_source``, or a folder of weights without config.json."""
     path = Path(text).expanduser()
     if path.is_dir() and not list(path.glob("*.gguf")):
         return open_checkpoint(path, source_format)

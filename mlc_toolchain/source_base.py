@@ -19,7 +19,7 @@ class ModelSource(ABC):
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """The model's config, with Hugging Face's keys."""
+        """The model's config with Hugging Face's keys."""
 
     @abstractmethod
     def file(self, name: str) -> Path | None:
@@ -27,4 +27,4 @@ class ModelSource(ABC):
 
     @abstractmethod
     def weights(self, source_format: str = "auto") -> CheckpointReader:
-        """The checkpoint, opened: every header is checked, no tensor is read."""
+        """Open the checkpoint: every header is checked, no tensor is read."""

@@ -8,7 +8,7 @@ from mlc_toolchain.tokenizer.files import TokenizerFiles, from_folder, from_gguf
 
 
 def source_tokenizer(source: ModelSource) -> TokenizerFiles | None:
-    """The tokenizer; None for a preset, and for a checkpoint that has none."""
+    """The source's tokenizer; None for a preset, and for a checkpoint without one."""
     if source.kind == "preset":
         return None
     if isinstance(source, GGUFSource):

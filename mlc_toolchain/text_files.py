@@ -1,4 +1,4 @@
-"""Small files: written into a folder, each atomically, and texts read from files that may be anything."""
+"""Write small files atomically, and read untrusted text files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TEXT_LIMIT_BYTES = 64 << 20
 
 
 def read_text(path: Path) -> str:
-    """The UTF-8 text in a regular file of at most 64 MiB. Raises MLCError, OSError for a file that cannot be opened."""
+    """Read a UTF-8 text file. Raises MLCError unless it is a regular file of at most 64 MiB, OSError if unreadable."""
     data = read_limited(path, TEXT_LIMIT_BYTES)
     try:
         return data.decode("utf-8")
@@ -21,7 +21,7 @@ def read_text(path: Path) -> str:
 
 
 def write_files(folder: Path, files: Mapping[str, bytes], *, stale: Sequence[str] = ()) -> None:
-    """Write `files` into `folder` (made when missing), in order; then remove those of `stale` that are not among them.
+    """Write `files` into `folder` (created if missing) in order; then remove files in `stale` that were not written.
 
     Raises ResourceError when the disk is full, MLCError for other failures.
     """

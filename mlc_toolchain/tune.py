@@ -1,4 +1,4 @@
-"""The `tune` command as a function: search faster schedules of a model's kernels and keep them in a database."""
+"""The `tune` command as a function: search for faster schedules of a model's kernels and store them in a database."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from mlc_toolchain.tuning import check_tuning, seconds_of, tune_module
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """compiling: the options with which the model will be compiled; nothing is written to its output. database: a
-    folder, made when missing. budget: a time such as ``90s`` or ``10m``. strategy: one of STRATEGIES.
+    """Options of ``tune``. compiling: the options for compiling the model, whose output is not written. database: a
+    folder, created if missing. budget: a duration such as ``90s`` or ``10m``. strategy: one of STRATEGIES.
     """
 
     compiling: CompileOptions
@@ -28,10 +28,10 @@ class TuneOptions:
 
 @dataclass(frozen=True)
 class KernelGain:
-    """What the search of a kernel found. calls: in all functions of the model; times in microseconds of a call.
+    """The result of the search for a kernel. calls: in all functions of the model; times in microseconds per call.
 
-    gain: how many times as fast as by default. failed: trials of this database that crashed, hung or were wrong. note:
-    why the kernel was left out.
+    gain: speedup over the default schedule. failed: trials in this database that crashed, hung or were wrong. note:
+    why the kernel was skipped.
     """
 
     kernel: str
@@ -46,7 +46,7 @@ class KernelGain:
 
 @dataclass(frozen=True)
 class TuneReport:
-    """target: as text. kernels: those that save most time first, those without a time last."""
+    """The result of ``tune``. target: as text. kernels: by time saved, largest first; those without a time last."""
 
     target: str
     database: Path
@@ -55,7 +55,7 @@ class TuneReport:
 
 
 def tune_model(options: TuneOptions, progress: Progress = silent) -> TuneReport:
-    """Search for the time of the budget. Raises MLCError for what cannot be compiled or timed here."""
+    """Search for the duration of the budget. Raises MLCError for models that cannot be compiled or timed here."""
     seconds = seconds_of(options.budget)
     if seconds is None:
         raise UsageError(f"--budget: got {options.budget!r}; expected a time such as 90s or 10m")
@@ -74,7 +74,7 @@ def tune_model(options: TuneOptions, progress: Progress = silent) -> TuneReport:
 
 
 def _saved(outcome: Outcome) -> tuple[bool, float]:
-    """Whether there is a time, and the seconds that a program saves."""
+    """Sort key: whether there is a time, and the seconds saved over all calls."""
     if outcome.default_seconds is None or outcome.best_seconds is None:
         return outcome.best_seconds is not None, 0.0
     return True, outcome.task.calls * (outcome.default_seconds - outcome.best_seconds)

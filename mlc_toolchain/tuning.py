@@ -1,4 +1,4 @@
-"""The search over the schedules of a model's kernels, as `compile --tune` and `tune` do it."""
+"""Search over the schedules of a model's kernels, for `compile --tune` and `tune`."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from mlc_errors import UsageError
 from mlc_toolchain.progress import Progress, Step, silent
 
 SIZES = {"seq_len": 64, "batch_size": 1, "num_seqs": 1, "num_tokens": 64}
-"""The values of symbolic sizes during measurements: a prompt of some tokens, and one sequence."""
+"""Values of symbolic sizes for measurements: a prompt of 64 tokens, and one sequence."""
 UNITS = {"s": 1, "m": 60, "h": 3600}
-STEP = 4  # trials between two choices of the kernel that is searched
-TRIALS = 1000  # of one kernel
+STEP = 4  # trials of a kernel before the next kernel is chosen
+TRIALS = 1000  # maximum per kernel
 
 
 def seconds_of(text: str) -> float | None:
-    """Seconds of a time such as ``90s``, ``10m`` or ``1.5h``; None for any other text."""
+    """Parse a duration such as ``90s``, ``10m`` or ``1.5h`` to seconds; None for any other text."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
     return float(found[1]) * UNITS[found[2]] if found else None
 
 
 def check_tuning(text: str, target: Target, optimization: Optimization) -> None:
-    """Raise MLCError for a ``--tune`` that is neither a time nor a database, or that cannot be done."""
+    """Raises MLCError for a ``--tune`` that is neither a duration nor a database, or that is not supported."""
     if not text:
         return
     if not optimization.schedules:
@@ -48,7 +48,7 @@ def check_tuning(text: str, target: Target, optimization: Optimization) -> None:
 def first_rules(
     text: str, mod: IRModule, target: Target, optimization: Optimization, progress: Progress = silent
 ) -> tuple[Rule, ...]:
-    """The rule that applies what ``--tune`` names: a database, or what a search of that time finds."""
+    """The schedule rule for ``--tune``: applies a database, or the results of a search of the given duration."""
     if not text:
         return ()
     seconds = seconds_of(text)
@@ -67,7 +67,7 @@ def tune_module(
     strategy: Callable[[], Strategy] = program.Evolution,
     progress: Progress = silent,
 ) -> list[Outcome]:
-    """Search the schedules of a module's kernels for some time. Errors are those of ``tune_tasks``."""
+    """Search the schedules of a module's kernels for ``seconds``. Raises as ``tune_tasks`` does."""
     tasks = tasks_of(mod, target, optimization, SIZES)
     begin = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""Check a model folder: sums and records of its weights, its configuration and tokenizer, its libraries."""
+"""Check a model folder: checksums and index of its weights, its configuration and tokenizer, its libraries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mlc_toolchain.progress import Progress, Step, silent
 
 @dataclass(frozen=True)
 class Check:
-    """A check of a file. detail: what was found; problem: what is wrong, "" if nothing is."""
+    """The check of a file. detail: what was found; problem: what is wrong, or ""."""
 
     file: str
     detail: str = ""
@@ -41,11 +41,11 @@ class Verification:
 
 
 def verify_folder(folder: Path, progress: Progress = silent) -> Verification:
-    """Check everything that can be checked without running code of the folder.
+    """Check a model folder without executing its code.
 
-    Weights: every record within its shard, no two that overlap, the index's MD5 sum of each shard. The configuration
-    and the tokenizer. Each ``.so``: its checksum, the configuration that it was compiled for, and that its parameters
-    are among the weights. Raises UsageError for what is no folder.
+    Weights: every tensor lies within its shard, none overlap, and each shard has the index's MD5 checksum.
+    Configuration and tokenizer can be read. Each ``.so``: its checksum, the configuration that it was compiled for, and
+    that its parameters are among the weights. Raises UsageError if the path is not a folder.
     """
     if not folder.is_dir():
         raise UsageError(

@@ -34,7 +34,7 @@ BF16_LIMIT = np.float32(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
 
 @dataclass(frozen=True)
 class ParameterTask:
-    """A model parameter and the output tensors that it becomes. format: of a quantized one, else None."""
+    """A model parameter and its output tensors. format: the weight format if quantized, else None."""
 
     production: Production
     outputs: tuple[OutputTensor, ...]
@@ -54,7 +54,7 @@ class ErrorNorm(NamedTuple):
 
 @dataclass(frozen=True)
 class Converted:
-    """The data of a task's outputs, as stored. error: of a quantized parameter, when it was measured."""
+    """The data of a task's outputs, as stored. error: quantization error, if measured."""
 
     arrays: tuple[np.ndarray, ...]
     error: ErrorNorm | None = None
@@ -64,7 +64,7 @@ class Converted:
 class WeightStream:
     """Converts tasks of one checkpoint.
 
-    scheme: says what unquantized parameters are cast to. calibration: of layers whose codes it decides.
+    scheme: gives the dtype of unquantized parameters. calibration: input statistics for choosing codes, if any.
     """
 
     reader: CheckpointReader
@@ -82,7 +82,7 @@ class WeightStream:
     def run(
         self, tasks: Sequence[ParameterTask], workers: int | None = None
     ) -> Iterator[tuple[ParameterTask, Converted]]:
-        """Every task with its result, in order; later tasks are converted concurrently."""
+        """Yield every task with its result, in order; later tasks are converted concurrently."""
         yield from ordered_map(self.convert, tasks, workers or usable_cores())
 
     def _quantize(self, task: ParameterTask, form: WeightFormat) -> Converted:
@@ -104,7 +104,7 @@ class WeightStream:
             raise self._not_finite(task) from None
 
     def _kept_form(self, task: ParameterTask, form: WeightFormat) -> dict[str, np.ndarray] | None:
-        """The tensors of a checkpoint that is stored as the scheme stores weights; None where it is not."""
+        """The checkpoint's tensors, if they already have the scheme's format; else None."""
         if not keeps_form(task.production.value, self.reader, form.scheme):
             return None
         outputs = {_kind(output): DTYPES[output.dtype] for output in task.outputs}
@@ -114,7 +114,7 @@ class WeightStream:
         return made
 
     def _kept_codes(self, task: ParameterTask, form: WeightFormat) -> dict[str, np.ndarray] | None:
-        """The codes of a checkpoint that is quantized already; None where the scheme cannot represent them."""
+        """The codes of a quantized checkpoint, if the scheme can represent them; else None."""
         value = task.production.value
         if form.layout != "NK" or not is_stacked_rows(value):
             return None
@@ -159,7 +159,10 @@ class WeightStream:
 
 
 def ordered_map(work: Callable, tasks: Iterable, workers: int) -> Iterator[tuple]:
-    """(task, work(task)) in the order of ``tasks``, which have ``nbytes``; at most IN_FLIGHT_BYTES run ahead."""
+    """Yield (task, work(task)) in the order of ``tasks``, computed concurrently.
+
+    At most IN_FLIGHT_BYTES of tasks, by their ``nbytes``, run ahead.
+    """
     waiting: deque[tuple[Any, Future]] = deque()
     ahead = 0
     with ThreadPoolExecutor(workers, thread_name_prefix="convert") as pool:
@@ -177,7 +180,7 @@ def ordered_map(work: Callable, tasks: Iterable, workers: int) -> Iterator[tuple
 
 
 def measured_error(original: Iterable[np.ndarray], decoded: Iterable[np.ndarray]) -> ErrorNorm:
-    """Error of decoded rows against the original ones; the blocks of both may have different sizes."""
+    """The error of decoded rows relative to the original ones; both are iterables of blocks of any sizes."""
     lost = total = 0.0
     rows = _rows(original)
     for block in decoded:
@@ -194,7 +197,7 @@ def relative(errors: Iterable[ErrorNorm]) -> float:
 
 
 def all_finite(values: np.ndarray) -> bool:
-    """Whether no element is infinite or NaN; 16-bit floats by their exponent bits, which is much faster."""
+    """Whether all elements are finite; 16-bit floats are tested by their exponent bits, which is much faster."""
     mask = np.uint16(EXPONENTS.get(values.dtype.name, 0))
     if not mask:
         return bool(np.isfinite(values).all())

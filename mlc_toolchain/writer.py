@@ -1,7 +1,7 @@
 """Write an output folder atomically: staging, journal, resume, lock.
 
 Files are written in ``OUT/.mlc-partial`` and recorded in its journal once they are on the disk. When all are, the old
-index is removed, the files are renamed to their places, and the new index last: a folder with an index has every file
+index is removed, the files are renamed to their final names, the new index last: a folder with an index has every file
 that it names. A killed run leaves staging and journal; the next run of the same job continues.
 """
 
@@ -37,9 +37,9 @@ class _OpenFile:
 
 
 class OutputWriter:
-    """Fills the files of one conversion, tensor by tensor in the order of the layout.
+    """Writes the files of one conversion, tensor by tensor in the order of the layout.
 
-    Use as ``with open_output(folder, output, job) as writer``; ``done`` names the files that need no more data.
+    Use as ``with open_output(folder, output, job) as writer``; tensors in ``done`` need not be written again.
     """
 
     def __init__(self, folder: Path, output: OutputFormat, job: str):
@@ -63,7 +63,7 @@ class OutputWriter:
         return {tensor.name for file in complete for tensor in file.tensors}
 
     def write(self, name: str, data: np.ndarray, note: Mapping[str, object] | None = None) -> None:
-        """Append a tensor to its file. note: JSON values about it that a resumed run finds in ``notes``."""
+        """Append a tensor to its file. note: JSON values about it, which a resumed run finds in ``notes``."""
         file = self._file_of[name]
         if note is not None:
             self.notes[name] = dict(note)
@@ -72,7 +72,7 @@ class OutputWriter:
             self._complete(file)
 
     def finish(self) -> None:
-        """Write the indexes and move everything to its place."""
+        """Write the indexes and move all files to their final names."""
         for file in self.output.files:
             if file.nbytes == len(file.header):
                 self._append(file, memoryview(b""))
@@ -84,7 +84,7 @@ class OutputWriter:
         self._publish()
 
     def close(self) -> None:
-        """Close the open files; staging and journal stay for a later run."""
+        """Close the open files; staging and journal are kept for a later run."""
         for opened in self._open.values():
             os.close(opened.descriptor)
         self._open.clear()
@@ -113,7 +113,7 @@ class OutputWriter:
         self._journal.add({"file": file.name, "md5": self._md5_sums[file.name], "notes": notes})
 
     def _still_there(self, entry: dict) -> bool:
-        """Whether a journaled file is intact, in staging or, when the killed run was renaming, at its place."""
+        """Whether a journaled file is intact, in staging or, if the run was killed while renaming, in the folder."""
         expected = next((file.nbytes for file in self.output.files if file.name == entry["file"]), None)
         for path in (self.staging / entry["file"], self.folder / entry["file"]):
             if path.is_file() and path.stat().st_size == expected:
@@ -144,7 +144,7 @@ class OutputWriter:
 
 
 class _Journal:
-    """One JSON object per line: first the job, then every completed file."""
+    """The journal, with one JSON object per line: first the job, then every completed file."""
 
     def __init__(self, staging: Path, job: str):
         self.path = staging / JOURNAL
@@ -169,7 +169,7 @@ class _Journal:
             self._descriptor = -1
 
     def _read(self) -> list[dict]:
-        """The lines up to the first incomplete one, which a killed run may leave."""
+        """The entries before the first incomplete line, which a killed run may leave."""
         entries = []
         for line in self.path.read_bytes().split(b"\n")[:-1] if self.path.is_file() else []:
             try:
@@ -220,7 +220,7 @@ def _take_lock(descriptor: int, folder: Path) -> None:
 
 
 def free_space(folder: Path) -> int:
-    """Bytes that are free on the disk of a folder, which need not exist yet."""
+    """Free bytes on the disk of a folder, which need not exist yet."""
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
     return shutil.disk_usage(existing).free
 

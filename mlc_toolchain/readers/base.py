@@ -58,7 +58,7 @@ class CheckpointReader(ABC):
         """The tensor, read-only and where possible a view of the mapped file. bf16 and fp8 as ml_dtypes."""
 
     def read_rows(self, name: str) -> Iterator[np.ndarray]:
-        """The tensor in pieces along axis 0, for formats whose arrays take more memory than their files."""
+        """Yield the tensor in pieces along axis 0, to bound memory for formats that expand when read."""
         yield self.read(name)
 
     @abstractmethod
@@ -70,15 +70,15 @@ class CheckpointReader(ABC):
         """Every file that the tensors come from."""
 
     def group_levels(self, name: str) -> Levels | None:
-        """The tensor's own integers and scales when it is stored quantized in groups of inputs, else None."""
+        """The tensor's integer levels and scales if it is quantized in groups of inputs, else None."""
         return None
 
     def stored_form(self, name: str) -> StoredForm | None:
-        """How the tensor is stored when its format is that of a scheme, else None. Reads no data."""
+        """The tensor's stored form if its format is one of the schemes', else None. Reads no data."""
         return None
 
     def release(self, name: str) -> None:  # noqa: B027 - readers without mapped pages have nothing to release
-        """Drop the tensor's pages from memory: it will not be read again."""
+        """Release the tensor's pages; it will not be read again."""
 
 
 class MappedFile:
@@ -97,7 +97,7 @@ class MappedFile:
         return self._map[offset : offset + count]
 
     def array(self, dtype: np.dtype, shape: tuple[int, ...], offset: int) -> np.ndarray:
-        """A view of the file, whose bounds the caller has checked."""
+        """A view of the file; the caller has checked the bounds."""
         return np.ndarray(shape, dtype, buffer=self._map, offset=offset)
 
     def drop(self, offset: int, count: int) -> None:
@@ -109,7 +109,7 @@ class MappedFile:
 
 
 def check_shape(shape: object, name: str, path: Path) -> tuple[int, ...]:
-    """``shape`` as a tuple of sizes, or an error that names the tensor."""
+    """Check a shape and return it as a tuple. Raises CheckpointError that names the tensor."""
     sizes = shape if isinstance(shape, (list, tuple)) else ()
     valid = isinstance(shape, (list, tuple)) and all(type(size) is int and size >= 0 for size in sizes)
     if not valid or len(sizes) > MAX_RANK or prod(size for size in sizes if size) > MAX_ELEMENTS:

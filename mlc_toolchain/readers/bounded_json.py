@@ -1,4 +1,4 @@
-"""JSON from untrusted files: bounded in size, no duplicate keys, errors that name the file."""
+"""Read JSON from untrusted files: bounded size, no duplicate keys, errors that name the file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_INDEX_BYTES = 64 << 20
 
 
 def parse_json_object(data: bytes, path: Path) -> dict[str, Any]:
-    """The JSON object in ``data``, which came from ``path``. Raises CheckpointError."""
+    """Parse a JSON object; ``path`` is for errors. Raises CheckpointError."""
     value = _parsed(data, path)
     if not isinstance(value, dict):
         raise CheckpointError(f"got a JSON {type(value).__name__}; expected an object", where=[str(path)])
@@ -35,12 +35,12 @@ def _parsed(data: bytes, path: Path) -> Any:
 
 
 def read_json_object(path: Path, limit: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
-    """The JSON object in a file of at most ``limit`` bytes. Raises CheckpointError."""
+    """Read the JSON object in a file of at most ``limit`` bytes. Raises CheckpointError."""
     return parse_json_object(_content(path, limit), path)
 
 
 def read_json_list(path: Path, limit: int = MAX_CONFIG_BYTES) -> list[Any]:
-    """The JSON list in a file of at most ``limit`` bytes. Raises CheckpointError."""
+    """Read the JSON list in a file of at most ``limit`` bytes. Raises CheckpointError."""
     value = _parsed(_content(path, limit), path)
     if not isinstance(value, list):
         raise CheckpointError(f"got a JSON {type(value).__name__}; expected a list", where=[str(path)])

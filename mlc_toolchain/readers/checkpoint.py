@@ -25,7 +25,7 @@ FORMAT_ALIASES = {"huggingface-safetensor": "safetensors", "huggingface-torch": 
 
 
 class ShardedReader(CheckpointReader):
-    """Several files joined by an index; names grouped by file, files in the index's order."""
+    """A sharded checkpoint with an index; names are grouped by file, files in the index's order."""
 
     def __init__(self, index: Path, open_file: Callable[[Path], CheckpointReader]):
         placed = _weight_map(index)
@@ -91,8 +91,8 @@ def index_files(index: Path) -> list[str]:
 
 
 def contained_path(folder: Path, name: str, index: Path) -> Path:
-    """``folder/name`` when ``name`` is a plain relative path that stays inside the folder; links out of the folder
-    are followed only where the folder itself is made of links (the Hugging Face cache keeps its files that way)."""
+    """``folder/name`` for a plain relative path inside the folder. Links out of the folder are followed only if the
+    folder itself consists of links, as in the Hugging Face cache. Raises CheckpointError for other names."""
     check_plain(name, index)
     path = folder / name
     if not path.is_file():

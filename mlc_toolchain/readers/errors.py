@@ -1,4 +1,4 @@
-"""The error for files of a checkpoint, and how what they hold is shown."""
+"""The error for files of a checkpoint, and the formatting of untrusted values in messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mlc_errors import MLCError
 
 
 class CheckpointError(MLCError):
-    """A checkpoint file that is damaged, incomplete or not what its name says."""
+    """A checkpoint file is damaged, incomplete or of another format than its name says."""
 
     code = "MLC6"
 

@@ -31,7 +31,7 @@ VERSIONS = (2, 3)
 MAX_METADATA = 1 << 16
 MAX_ARRAY_DEPTH = 3
 DEFAULT_ALIGNMENT = 32
-ROW_BLOCKS = 1 << 15  # blocks that are dequantized at a time
+ROW_BLOCKS = 1 << 15  # blocks dequantized at a time
 STRING, ARRAY = 8, 9
 SCALARS: Mapping[int, np.dtype] = {
     0: np.dtype("u1"), 1: np.dtype("i1"), 2: np.dtype("<u2"), 3: np.dtype("<i2"), 4: np.dtype("<u4"),
@@ -225,7 +225,7 @@ def _header(cursor: _Cursor) -> tuple[int, int]:
 
 
 def _listed(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
-    """Name, sizes (fastest first), type and offset of one tensor."""
+    """Read the name, sizes (fastest varying first), type and offset of one tensor."""
     name = cursor.string()
     if len(name.encode()) > MAX_NAME_BYTES:
         raise cursor.error(f"tensor name {shown(name)} is longer than {MAX_NAME_BYTES} bytes")

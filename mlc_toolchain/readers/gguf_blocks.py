@@ -1,4 +1,4 @@
-"""GGUF's block formats (llama.cpp's ggml-common.h): sizes of a block and its decoding to float32.
+"""GGUF's block formats (llama.cpp's ggml-common.h): block sizes, and dequantization to float32.
 
 Every ``_q…`` function takes blocks uint8 [n, block bytes] and returns float32 [n, block elements].
 """
@@ -20,10 +20,10 @@ FP4_VALUES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12],
 
 @dataclass(frozen=True)
 class BlockType:
-    """elements, nbytes: of one block. dtype: of ``decode``'s result; without decode, of the stored elements.
+    """A block format. elements, nbytes: per block. dtype: of ``decode``'s result; without decode, of the elements.
 
-    codes: for formats with values (code - zero) * scale, one float16 scale at the start of the block: returns the codes
-    uint8 or int8.
+    codes: for formats with values (code - zero) * scale and one float16 scale at the start of the block: a function
+    that returns the codes, uint8 or int8.
     """
 
     name: str
@@ -36,7 +36,7 @@ class BlockType:
 
 
 def dequantize(blocks: Blocks, kind: BlockType) -> np.ndarray:
-    """Values float32 [n * elements] of blocks uint8 [n, nbytes], a chunk at a time."""
+    """Dequantize blocks uint8 [n, nbytes] to float32 [n * elements], a chunk at a time."""
     assert kind.decode is not None
     values = np.empty((len(blocks), kind.elements), np.float32)
     for start in range(0, len(blocks), CHUNK_BLOCKS):
@@ -46,7 +46,7 @@ def dequantize(blocks: Blocks, kind: BlockType) -> np.ndarray:
 
 
 def block_levels(blocks: Blocks, kind: BlockType) -> tuple[np.ndarray, np.ndarray]:
-    """Levels int16 [n, elements] and scales float16 [n] of blocks that have ``codes``."""
+    """Integer levels int16 [n, elements] and scales float16 [n] of blocks of a format with ``codes``."""
     assert kind.codes is not None
     levels = kind.codes(blocks).astype(np.int16) - np.int16(kind.zero)
     return levels, np.ascontiguousarray(blocks[:, :2]).view("<f2")[:, 0]
@@ -58,12 +58,12 @@ def _half(blocks: Blocks, offset: int) -> np.ndarray:
 
 
 def _nibbles(packed: Blocks) -> np.ndarray:
-    """uint8 [n, b] to [n, 2b]: all low nibbles, then all high ones."""
+    """Unpack uint8 [n, b] to [n, 2b]: all low nibbles, then all high nibbles."""
     return np.concatenate([packed & 15, packed >> 4], axis=1)
 
 
 def _fifth_bits(packed: Blocks) -> np.ndarray:
-    """32 bits in 4 bytes as uint8 [n, 32], each worth 16."""
+    """Unpack 4 bytes to the fifth bits of 32 codes, uint8 [n, 32] of 0 or 16."""
     return np.unpackbits(packed, axis=1, bitorder="little") << np.uint8(4)
 
 
@@ -110,7 +110,7 @@ def _mxfp4(b: Blocks) -> np.ndarray:
 
 
 def _scaled(codes: np.ndarray, scales: np.ndarray, minima: np.ndarray | None = None) -> np.ndarray:
-    """codes [n, 256] times scales [n, runs], each for 256 / runs consecutive codes, minus minima likewise."""
+    """codes [n, 256] times scales [n, runs], one per 256 / runs consecutive codes, minus minima of the same shape."""
     runs = codes.astype(np.float32).reshape(len(codes), scales.shape[1], -1)
     values = runs * scales[..., None]
     if minima is not None:
@@ -119,7 +119,7 @@ def _scaled(codes: np.ndarray, scales: np.ndarray, minima: np.ndarray | None = N
 
 
 def _planes(packed: Blocks, run: int, shifts: tuple[int, ...], mask: int) -> np.ndarray:
-    """Codes [n, …] of bytes in runs of ``run``: for each run, the plane of every shift in turn."""
+    """Unpack codes [n, …] from bytes: for each run of ``run`` bytes, the bit plane of every shift in turn."""
     runs = packed.reshape(len(packed), -1, 1, run)
     planes = (runs >> np.array(shifts, np.uint8)[:, None]) & np.uint8(mask)
     return planes.reshape(len(packed), -1)
@@ -141,7 +141,7 @@ def _q3_k(b: Blocks) -> np.ndarray:
 
 
 def _six_bit_pairs(packed: Blocks) -> tuple[np.ndarray, np.ndarray]:
-    """The 8 scales and 8 minima of a Q4_K or Q5_K block from its 12 bytes."""
+    """Unpack the 8 scales and 8 minima (6 bits each) of Q4_K or Q5_K blocks from 12 bytes."""
     first, second, third = packed[:, :4], packed[:, 4:8], packed[:, 8:12]
     scales = np.concatenate([first & 63, (third & 15) | (first >> 6 << 4)], axis=1)
     minima = np.concatenate([second & 63, (third >> 4) | (second >> 6 << 4)], axis=1)

@@ -1,4 +1,4 @@
-"""Safetensors: a JSON header, then the tensors' bytes without holes or overlap."""
+"""Reader of safetensors: a JSON header, then the tensors' bytes without gaps or overlap."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class SafetensorsReader(CheckpointReader):
         )
 
     def _check_cover(self) -> None:
-        """Raise CheckpointError unless the tensors cover the data without holes or overlap."""
+        """Raises CheckpointError unless the tensors cover the data without gaps or overlap."""
         position = 0
         for name, (info, begin) in self._entries.items():
             if begin != position:

@@ -36,7 +36,7 @@ class PickleError(CheckpointError):
 
 @dataclass(frozen=True)
 class Storage:
-    """A run of numbers elsewhere in the file. dtype is None for untyped bytes."""
+    """A contiguous array of numbers elsewhere in the file. dtype is None for untyped bytes."""
 
     dtype: str | None
     key: str
@@ -89,7 +89,7 @@ class _Refused(Exception):
 
 
 class _Machine:
-    """Stack, memo and position of one run."""
+    """The state of an interpreter run: stack, memo and position."""
 
     def __init__(self, data: bytes, start: int):
         self.data = data
@@ -206,7 +206,7 @@ class _Machine:
         self.push(function.call(arguments))
 
     def build(self) -> None:
-        """Attributes of a state dictionary (its _metadata), which conversion does not need."""
+        """Ignore the attributes of a state dictionary (its _metadata), which conversion does not need."""
         self.pop()
         self.top(dict)
 

@@ -17,7 +17,7 @@ ZIP64_FIELD = 1
 
 @dataclass(frozen=True)
 class Member:
-    """Bytes of a stored member inside the archive."""
+    """Offset and size of a member inside the archive."""
 
     offset: int
     nbytes: int
@@ -83,7 +83,7 @@ def _entry(file: MappedFile, directory: bytes, position: int) -> tuple[str, Memb
 
 
 def _wide(extra: bytes, *values: int) -> tuple[int, ...]:
-    """Sizes and offset with the 64-bit ones taken from the entry's extra field."""
+    """Sizes and offset, replaced by 64-bit values from the entry's extra field where they are saturated."""
     position, found = 0, b""
     while position + 4 <= len(extra):
         kind, length = struct.unpack("<HH", extra[position : position + 4])

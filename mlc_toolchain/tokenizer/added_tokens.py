@@ -1,4 +1,4 @@
-"""The tokens that added_tokens.json and tokenizer_config.json add to a checkpoint's vocabulary."""
+"""Tokens that added_tokens.json and tokenizer_config.json add to a checkpoint's vocabulary."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def added_tokens(
 ) -> dict[int, dict[str, Any]]:
     """The entries of tokenizer.json's added_tokens, by id.
 
-    config: tokenizer_config.json, whose added_tokens_decoder gives ids, texts and flags and whose bos_token … are
-    special tokens of `vocab`. added_json: added_tokens.json, ids by text.
+    config: tokenizer_config.json; its added_tokens_decoder has ids, texts and flags, and its bos_token … name special
+    tokens of `vocab`. added_json: added_tokens.json, ids by text.
     """
     named = [text for key in TOKEN_KEYS if (text := token_text(config, key)) is not None]
     found = {vocab[text]: tj.added_token(vocab[text], text, special=True) for text in named if text in vocab}

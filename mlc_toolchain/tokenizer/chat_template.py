@@ -1,4 +1,4 @@
-"""The Jinja chat template and the named special tokens among a checkpoint's tokenizer files."""
+"""Find the Jinja chat template and the named special tokens in a checkpoint's tokenizer files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def find_chat_template(file: Callable[[str], Path | None], config: Mapping[str, 
 
 
 def token_text(config: Mapping[str, Any], key: str) -> str | None:
-    """The text of bos_token, eos_token … in tokenizer_config.json, where it is a string or an object with "content"."""
+    """The text of bos_token, eos_token … in tokenizer_config.json, a string or an object with "content"."""
     value = config.get(key)
     if isinstance(value, Mapping):
         value = value.get("content")
@@ -37,12 +37,12 @@ def token_text(config: Mapping[str, Any], key: str) -> str | None:
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Whether a value read from JSON is a string that UTF-8 can encode: JSON may have lone surrogates."""
+    """Whether a JSON value is a string without lone surrogates."""
     return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
 
 
 def _choose(value: object, where: str) -> str | None:
-    """The template itself, or of a list of named ones the one called "default", else the first."""
+    """The template itself, or from a list of named ones "default", else the first."""
     if value is None or is_text(value):
         return value
     if isinstance(value, list):
@@ -55,7 +55,7 @@ def _choose(value: object, where: str) -> str | None:
 
 
 def _read_text(path: Path) -> str:
-    """The file's text with its line ends unchanged."""
+    """The file's text with unchanged line endings."""
     data = read_limited(path, LIMIT_BYTES)
     try:
         return data.decode("utf-8")

@@ -34,12 +34,12 @@ COPIED = (
 LIMIT_BYTES = 256 << 20
 TIKTOKEN = ("qwen.tiktoken", "tokenizer.tiktoken", "cl100k_base.tiktoken", "o200k_base.tiktoken", "tiktoken.model")
 HOLDERS = ("tokenizer.json", "tokenizer.model", *TIKTOKEN)
-"""Files of which each holds a whole tokenizer; vocab.json and merges.txt do so together."""
+"""Files that each contain a whole tokenizer, as vocab.json and merges.txt do together."""
 
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """files: contents by name, in the order of "tokenizer_files". config: tokenizer_config.json.
+    """A tokenizer. files: contents by name, in the order of "tokenizer_files". config: tokenizer_config.json.
 
     active_vocab_size: the largest token id + 1. notes: remarks for the user.
     """
@@ -106,7 +106,7 @@ def _world_from_folder(vocabulary: Path, file: Callable[[str], Path | None]) -> 
 
 
 def _world_from_gguf(metadata: Mapping[str, Any], where: str) -> TokenizerFiles:
-    """A template that is called rwkv-world is llama.cpp's own, and no text."""
+    """The World tokenizer of a GGUF file. Its template "rwkv-world" is a built-in name of llama.cpp, not Jinja text."""
     tokens = world.from_escaped(*token_table(metadata, where=where), where=where)
     template = chat_template_of(metadata, where=where)
     return _world(tokens, {}, None if template == "rwkv-world" else template, where)
@@ -144,7 +144,7 @@ def _convert(
     added_json: Mapping[str, Any],
     where: str,
 ) -> tuple[str, dict[str, Any]]:
-    """The name of the file that holds the tokenizer, and tokenizer.json converted from it."""
+    """The name of the file that contains the tokenizer, and tokenizer.json converted from it."""
     model = files.get("tokenizer.model")
     if model is not None and is_tiktoken(model):
         return "tokenizer.model", from_tiktoken(model, config, added_json, where=f"{where}, tokenizer.model")
@@ -162,7 +162,7 @@ def _read(path: Path) -> bytes:
 
 
 def _unnamed_tokens(file: Callable[[str], Path | None], config: Mapping[str, Any]) -> dict[str, Any]:
-    """The special tokens that older checkpoints name in special_tokens_map.json only."""
+    """The special tokens that older checkpoints name only in special_tokens_map.json."""
     path = file("special_tokens_map.json")
     named = {} if path is None else read_json_object(path)
     missing = [key for key in templates.TOKEN_KEYS if config.get(key) is None]

@@ -20,7 +20,7 @@ _NAMED_TOKENS = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token",
 
 @dataclass(frozen=True)
 class EmbeddedTokenizer:
-    """tokenizer: tokenizer.json as an object. config: tokenizer_config.json. chat_template: Jinja text, if any."""
+    """A converted tokenizer. tokenizer: tokenizer.json. config: tokenizer_config.json. chat_template: Jinja, if any."""
 
     tokenizer: dict[str, Any]
     config: dict[str, Any]
@@ -43,7 +43,7 @@ def from_gguf(metadata: Mapping[str, Any], *, where: str) -> EmbeddedTokenizer:
 
 
 def token_table(metadata: Mapping[str, Any], *, where: str) -> tuple[list[str], list[int]]:
-    """The texts of the tokens by id, and their types. Raises MLCError where there is no such table."""
+    """The texts of the tokens by id, and their types. Raises MLCError if the metadata lacks them."""
     m = _Metadata(metadata, where)
     texts = m.items("tokenizer.ggml.tokens", str)
     types = m.items("tokenizer.ggml.token_type", int, [1] * len(texts))
@@ -58,7 +58,7 @@ def chat_template_of(metadata: Mapping[str, Any], *, where: str) -> str | None:
 
 
 class _Metadata:
-    """Typed look-ups with errors that name the key."""
+    """Typed lookups with errors that name the key."""
 
     def __init__(self, values: Mapping[str, Any], where: str):
         self._values = values
@@ -160,7 +160,7 @@ def _scores(m: _Metadata, tokens: _Tokens) -> list[float]:
 
 
 def _unigram(m: _Metadata, tokens: _Tokens) -> dict[str, Any]:
-    """SentencePiece's segmentation by probabilities, as T5 has it; a text ends with the end token by default."""
+    """SentencePiece's unigram model, as in T5; by default a text ends with the end token."""
     model = SentencePieceModel(
         list(zip(tokens.texts, _scores(m, tokens), tokens.types, strict=False)),
         byte_fallback=bool(tokens.of_type(BYTE)),
@@ -191,7 +191,7 @@ def _prefix(m: _Metadata, tokens: _Tokens, default: bool) -> dict[str, Any] | No
 
 
 def _end(m: _Metadata, tokens: _Tokens, name: str, default: bool) -> list[tuple[str, int]]:
-    """The token ``bos`` or ``eos``, where it is put at this end of a text."""
+    """The token ``bos`` or ``eos`` as a list of one, if it is added at this end of a text; else []."""
     found = m.token_id(name, len(tokens.texts))
     wanted = found is not None and m.flag(f"tokenizer.ggml.add_{name}_token", default)
     return [(tokens.texts[found], found)] if wanted and found is not None else []

@@ -1,4 +1,4 @@
-"""Properties of a tokenizer.json: how tokens become text, which ids it uses, whether it is consistent."""
+"""Properties of a tokenizer.json: decoding of tokens to text, the ids in use, consistency."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def active_vocab_size(tokenizer: Tokenizer) -> int:
 
 
 def check_added_tokens(data: Mapping[str, Any], *, where: str) -> None:
-    """Raise MLCError when a text is listed twice in added_tokens: readers then disagree about its id."""
+    """Raises MLCError if a text is listed twice in added_tokens, because readers then disagree about its id."""
     added = data.get("added_tokens")
     seen: dict[str, object] = {}
     for token in added if isinstance(added, list) else []:

@@ -35,7 +35,7 @@ SINGLE_DIGITS = (r"\p{N}", _GPT2)
 GPT4O = (_cased_words("{1,3}", f"{_CONTRACTION}?"),)
 TEKKEN = (_cased_words("", ""),)
 FALCON = (r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]")
-# Letters of the scripts that have upper and lower case.
+# Letters of scripts with upper and lower case.
 _CASED = (
     "A-Za-z\u00b5À-ÖØ-öø-ƺƼ-ƿ\u01c4-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-\u03f5Ϸ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅ"
     "Ὀ-Ὅὐ-ὗὙὛὝὟ-\u1f7dᾀ-ᾴᾶ-ᾼ\u1fbeῂ-ῄῆ-ῌῐ-\u1fd3ῖ-\u1fdbῠ-Ῥῲ-ῴῶ-ῼ\u2102\u2107\u210a-\u2113\u2115\u2119-\u211d"
@@ -82,7 +82,7 @@ _STARTS_WITH_BOS = frozenset("llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtra
 
 
 def split_words(patterns: tuple[str, ...]) -> dict[str, Any]:
-    """The pre_tokenizer that splits by each pattern in turn and then maps bytes to printable characters."""
+    """A pre_tokenizer that splits by each pattern in turn and then maps bytes to printable characters."""
     steps = [*map(split, patterns), byte_level(use_regex=False)]
     return sequence("pretokenizers", steps) or steps[0]
 
@@ -99,10 +99,10 @@ def pre_tokenizer(name: str) -> dict[str, Any]:
 
 
 def takes_whole_words(name: str) -> bool:
-    """Whether a word in the vocabulary becomes one token without merging (``ignore_merges``)."""
+    """Whether words in the vocabulary are encoded without merging (``ignore_merges``)."""
     return name in _WHOLE_WORDS
 
 
 def starts_with_bos(name: str) -> bool:
-    """Whether a text starts with the begin token when the file does not record it."""
+    """Whether texts start with the BOS token by default, if the file does not say."""
     return name in _STARTS_WITH_BOS

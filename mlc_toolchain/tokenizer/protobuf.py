@@ -9,7 +9,10 @@ from mlc_errors import MLCError
 
 
 def fields(data: bytes, *, where: str) -> Iterator[tuple[int, int | float | bytes]]:
-    """The (number, value) pairs of a message: int of a varint, float of 4 bytes, else bytes. MLCError when broken."""
+    """Yield the (number, value) pairs of a message: int for varints, float for 4 bytes, else bytes.
+
+    Raises MLCError for malformed data.
+    """
     at = 0
     while at < len(data):
         key, at = _varint(data, at, where)

@@ -16,7 +16,7 @@ from mlc_toolchain.tokenizer.protobuf import fields
 UNIGRAM, BPE = 1, 2
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 _KINDS = {3: "words", 4: "characters"}
-# The tokenizer classes that put the begin token before a text unless their config says otherwise.
+# Tokenizer classes that prepend the BOS token unless their config says otherwise.
 _BOS_CLASSES = ("Llama", "CodeLlama", "Gemma", "InternLM", "Mistral")
 
 
@@ -55,7 +55,7 @@ def from_sentencepiece(
 def assembled(
     m: SentencePieceModel, added: Iterable[dict[str, Any]], frame: dict[str, Any] | None, *, where: str
 ) -> dict[str, Any]:
-    """tokenizer.json of a model, with the added tokens and what comes around a text."""
+    """The tokenizer.json of a model. added: added tokens. frame: post-processor that adds tokens around a text."""
     spaces = tj.spaced(prefix=m.space_before_text)
     normalizers = [*_text_cleaning(m), *_members(spaces["normalizer"])]
     return tj.assemble(
@@ -68,7 +68,7 @@ def assembled(
 
 
 def read_model(data: bytes, *, where: str) -> SentencePieceModel:
-    """Parse the file. MLCError when it is malformed, UnsupportedError for kinds other than unigram and BPE."""
+    """Parse the file. Raises MLCError if it is malformed, UnsupportedError for kinds other than unigram and BPE."""
     m = SentencePieceModel()
     for number, value in fields(data, where=where):
         if number == 1 and isinstance(value, bytes):
@@ -97,7 +97,7 @@ def _piece(data: bytes, where: str) -> tuple[str, float, int]:
 
 
 def _number(found: Mapping[int, int | float | bytes], field_number: int, default: int) -> int:
-    """An integer field; -1, which is not a valid kind, for a field of another type."""
+    """An integer field; -1 for a field of another type."""
     value = found.get(field_number, default)
     return value if isinstance(value, int) else -1
 
@@ -132,7 +132,7 @@ def _model(m: SentencePieceModel, vocab: Mapping[str, int], where: str) -> dict[
 
 
 def _text_cleaning(m: SentencePieceModel) -> list[dict[str, Any]]:
-    """Character normalization and removal of extra spaces."""
+    """Normalizers: character normalization and removal of extra spaces."""
     steps: list[dict[str, Any]] = []
     if m.charsmap:
         encoded = base64.b64encode(m.charsmap).decode()
@@ -144,7 +144,7 @@ def _text_cleaning(m: SentencePieceModel) -> list[dict[str, Any]]:
 
 
 def _frame(config: Mapping[str, Any], ids: Mapping[str, int]) -> dict[str, Any] | None:
-    """Begin and end tokens around a text, where the tokenizer's config or class requires them."""
+    """A post-processor that adds BOS and EOS tokens, if the tokenizer's config or class requires them."""
     named = str(config.get("tokenizer_class") or "Llama").startswith(_BOS_CLASSES)
     settings = (("add_bos_token", "bos_token", "<s>", named), ("add_eos_token", "eos_token", "</s>", False))
     before, after = (

@@ -27,7 +27,7 @@ _LLAMA3_SPECIALS = (
     "<|eot_id|>",
     *(f"<|reserved_special_token_{i}|>" for i in range(5, 251)),
 )
-# Number of ranks -> how words are split, and the special tokens that follow the ranks when no other file names them.
+# Number of ranks -> split patterns, and the special tokens after the ranks if no other file names them.
 _KNOWN: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {
     50256: (GPT2, ("<|endoftext|>",)),
     100256: (LLAMA3, ()),
@@ -52,9 +52,9 @@ def from_tiktoken(
     where: str,
     patterns: tuple[str, ...] | None = None,
 ) -> dict[str, Any]:
-    """Convert; special tokens come from config (tokenizer_config.json), else from the table of known vocabularies.
+    """Convert; special tokens are from config (tokenizer_config.json), else from the table of known vocabularies.
 
-    patterns: how words are split; None looks them up by the number of ranks.
+    patterns: regular expressions that split words; None looks them up by the number of ranks.
     """
     ranks = _ranks(data, where)
     if patterns is None and len(ranks) not in _KNOWN:

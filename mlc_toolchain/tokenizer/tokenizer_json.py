@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from mlc_errors import MLCError
 
-SPACE = "▁"  # how SentencePiece writes a space
+SPACE = "▁"  # SentencePiece's symbol for a space
 PROBE = "a é 漢字 1\n"  # encoded once when a tokenizer is loaded: some damage shows only then
 
 
@@ -55,25 +55,25 @@ def byte_level(*, use_regex: bool) -> dict[str, Any]:
 
 
 def split(pattern: str) -> dict[str, Any]:
-    """Cut the text into the matches of `pattern` and what is between them."""
+    """A pre-tokenizer that splits the text into the matches of `pattern` and the text between them."""
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
 
 
 def sequence(kind: str, steps: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Several normalizers, pretokenizers or decoders (`kind` is the key that lists them), one after the other."""
+    """A sequence of normalizers, pre-tokenizers or decoders (`kind` is the key that lists them); None if empty."""
     if len(steps) < 2:
         return steps[0] if steps else None
     return {"type": "Sequence", kind: list(steps)}
 
 
 def added_token(token_id: int, content: str, *, special: bool) -> dict[str, Any]:
-    """A token that is recognised in the text before all else; special ones are left out of decoded text."""
+    """A token that is matched before tokenization; special ones are omitted from decoded text."""
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": special}
     return {"id": token_id, "content": content, **flags}
 
 
 def surround(before: Sequence[tuple[str, int]], after: Sequence[tuple[str, int]] = ()) -> dict[str, Any] | None:
-    """A post-processor that puts tokens (text, id) before and after every text."""
+    """A post-processor that adds tokens (text, id) before and after every text; None without tokens."""
     if not before and not after:
         return None
     tokens = {text: {"id": text, "ids": [i], "tokens": [text]} for text, i in (*before, *after)}
@@ -111,7 +111,7 @@ def assemble(
 
 
 def spaced(*, prefix: bool) -> dict[str, dict[str, Any] | None]:
-    """Normalizer and decoder of a SentencePiece model, which writes spaces as ▁; prefix: one goes before the text."""
+    """Normalizer and decoder of a SentencePiece model, which encodes spaces as ▁; prefix: prepend one to the text."""
     escape = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
     prepend = [{"type": "Prepend", "prepend": SPACE}] if prefix else []
     unescape = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}
@@ -138,7 +138,7 @@ def to_text(data: dict[str, Any]) -> str:
 
 
 def load(text: str, *, where: str) -> Tokenizer:
-    """The tokenizer in the text of a tokenizer.json; MLCError when the library rejects it or panics."""
+    """Load the text of a tokenizer.json. Raises MLCError if the library rejects it or panics."""
     try:
         with _silent_stderr():
             tokenizer = Tokenizer.from_str(text)
@@ -157,7 +157,7 @@ def load(text: str, *, where: str) -> Tokenizer:
 
 @contextmanager
 def _silent_stderr() -> Iterator[None]:
-    """Suppress stderr, where a panic prints its message; the exception contains it, too."""
+    """Suppress stderr, to which a panic prints its message; the exception contains it as well."""
     saved = os.dup(2)
     try:
         with open(os.devnull, "wb") as null:

@@ -1,4 +1,4 @@
-"""The WordPiece tokenizer of a GGUF file, which marks beginnings of words where BERT's vocabulary marks the rest."""
+"""The WordPiece tokenizer of a GGUF file, which marks word starts (▁) where BERT marks continuations (##)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from mlc_toolchain.tokenizer import tokenizer_json as tj
 
 REST = "##"
-MAX_CHARACTERS = 100  # of a word, as in BERT; a longer one is unknown
+MAX_CHARACTERS = 100  # maximum length of a word, as in BERT; longer words are unknown tokens
 
 
 def spelled(texts: Sequence[str], control: Sequence[int]) -> list[str]:
-    """The vocabulary as BERT has it: ``▁word`` and ``ing`` become ``word`` and ``##ing``; control: ids kept."""
+    """Convert a vocabulary to BERT's form: ``▁word`` to ``word``, ``ing`` to ``##ing``; control: ids to keep."""
     kept = set(control)
 
     def spelling(text: str) -> str:
@@ -22,7 +22,7 @@ def spelled(texts: Sequence[str], control: Sequence[int]) -> list[str]:
 
 
 def word_pieces(vocab: Mapping[str, int], unknown: str) -> dict[str, dict[str, Any]]:
-    """Model, normalizer, pretokenizer and decoder. A vocabulary without capital letters is of lower-case text."""
+    """Model, normalizer, pre-tokenizer and decoder. A vocabulary without capital letters implies lowercasing."""
     words = [text for text in vocab if not text.startswith("[")]
     lowercase = not any(text != text.lower() for text in words)
     return {

@@ -1,4 +1,4 @@
-"""RWKV's "World" vocabularies, of a text file or a GGUF file, as the runtime's ``tokenizer_model``."""
+"""Convert RWKV's "World" vocabularies, from a text file or a GGUF file, to ``tokenizer_model``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from mlc_errors import MLCError
 
 SOURCE = "rwkv_vocab_v20230424.txt"
 MODEL_NAME = "rwkv"
-"""In ``tokenizer.ggml.model`` of a GGUF file."""
+"""The value of ``tokenizer.ggml.model`` in a GGUF file."""
 CONTROL, UNUSED = 3, 5
 ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|(.))", re.DOTALL)
 CONTROLS = {"t": "\t", "n": "\n", "r": "\r"}
 
 
 def from_text(data: bytes, *, where: str) -> dict[int, bytes]:
-    """Tokens by id. A line has the id, a Python literal of text or bytes, and the number of bytes."""
+    """Parse tokens by id. Each line has the id, a Python literal (str or bytes), and the number of bytes."""
     tokens = {}
     for number, line in enumerate(data.decode(errors="replace").splitlines(), 1):
         first, _, rest = line.partition(" ")
@@ -33,7 +33,7 @@ def from_text(data: bytes, *, where: str) -> dict[int, bytes]:
 
 
 def from_escaped(texts: Sequence[str], types: Sequence[int], *, where: str) -> dict[int, bytes]:
-    """Tokens by id, from texts with Python's escapes of bytes; tokens that are not of texts are left out."""
+    """Parse tokens by id from texts with Python's byte escapes; control tokens are omitted."""
     tokens = {}
     for i, (text, kind) in enumerate(zip(texts, types, strict=True)):
         if kind in (CONTROL, UNUSED):
@@ -46,7 +46,7 @@ def from_escaped(texts: Sequence[str], types: Sequence[int], *, where: str) -> d
 
 
 def packed(tokens: Mapping[int, bytes]) -> bytes:
-    """The file's content, a MessagePack map with the shortest heads."""
+    """Serialize the tokens as a MessagePack map with the shortest headers."""
     count = len(tokens)
     parts = [bytes([0x80 | count]) if count < 16 else _head(count, {0xDE: 2, 0xDF: 4})]
     for i, token in tokens.items():
