@@ -1,1 +1,1 @@
-"""Looks into compiled models: what each kernel computes, how fast it is, and how good the model's predictions are."""
+"""Debugging and measurement of compiled models: kernel results, speed, and accuracy of predictions."""

@@ -18,12 +18,12 @@ from mlc_runtime.decoder import Decoder, DecodeStep
 from mlc_runtime.llm import LLM
 
 SEED = 0
-WARM_UP = 2  # steps of decode before the first one that is timed
+WARM_UP = 2  # decode steps before the first timed one
 
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """prompt_lengths, depths: tokens. generate: decode steps of each repetition. batches: sequences of a step."""
+    """Options of ``bench``. prompt_lengths, depths: tokens. generate: decode steps per repetition. batches: sizes."""
 
     prompt_lengths: Sequence[int] = (128, 512)
     generate: int = 128
@@ -34,7 +34,7 @@ class BenchOptions:
 
 @dataclass(frozen=True)
 class Percentiles:
-    """Of seconds."""
+    """Percentiles of a measured time, in seconds."""
 
     p10: float
     p50: float
@@ -48,9 +48,9 @@ class Percentiles:
 
 @dataclass(frozen=True)
 class MachineLimits:
-    """Of the threads that the model runs on, per second, measured by loops that do nothing else.
+    """Limits of this machine per second, with the model's number of threads, measured by loops that do nothing else.
 
-    operations: on float32; integer_operations: of dot products of bytes, None where the CPU has no AVX-512 VNNI.
+    operations: float32; integer_operations: int8 dot products, None if the CPU has no AVX-512 VNNI.
     """
 
     read_bytes: float
@@ -60,7 +60,7 @@ class MachineLimits:
 
 @dataclass(frozen=True)
 class PrefillResult:
-    """A prompt of ``tokens`` tokens, into an empty cache. Seconds until the first token is sampled.
+    """Prefill of ``tokens`` tokens with an empty cache. Seconds until the first token is sampled.
 
     share: operations per second as a share of the limit.
     """
@@ -74,10 +74,10 @@ class PrefillResult:
 
 @dataclass(frozen=True)
 class DecodeResult:
-    """Steps of ``batch`` sequences that have ``depth`` tokens when the first step begins.
+    """Decode steps of ``batch`` sequences, each of ``depth`` tokens before the first step.
 
-    tokens_per_second: of all sequences together, from the median step. step_bytes: weights, activations, keys and
-    values. share: bytes per second as a share of the limit.
+    tokens_per_second: of all sequences together, from the median step. step_bytes: weights, activations and KV cache
+    of a step. share: bytes per second as a share of the limit.
     """
 
     batch: int
@@ -91,7 +91,7 @@ class DecodeResult:
 
 @dataclass(frozen=True)
 class BenchReport:
-    """peak_bytes: of the process's memory, with the model loaded and run."""
+    """The result of ``bench``. peak_bytes: peak memory of the process."""
 
     model: Path
     machine: str
@@ -106,7 +106,7 @@ class BenchReport:
 
 
 def bench(files: ModelFiles, options: BenchOptions) -> BenchReport:
-    """Measure a compiled model on random tokens. Raises UsageError for lengths that it cannot have."""
+    """Measure a compiled model on random tokens. Raises UsageError for lengths that do not fit its context."""
     begin = time.perf_counter()
     with files.open() as llm:
         load_seconds = time.perf_counter() - begin
@@ -142,7 +142,7 @@ class Runs:
         self._ids = np.random.default_rng(SEED).integers(0, vocabulary, self.model.spec.context_window_size).tolist()
 
     def prefill(self, tokens: int, repeat: int) -> PrefillResult:
-        """``repeat`` prompts of ``tokens`` tokens, after one that is not counted."""
+        """Measure ``repeat`` prompts of ``tokens`` tokens, after a warm-up."""
         step, seconds = DecodeStep(self.model, 1), []
         for _ in range(repeat + 1):
             with self.model.pool.lent(1) as (row,):
@@ -155,7 +155,7 @@ class Runs:
         return PrefillResult(tokens, tokens / times.p50, times, self._prefill_operations(tokens))
 
     def decode(self, batch: int, depth: int, options: BenchOptions) -> DecodeResult:
-        """``repeat`` times ``generate`` steps, each time from ``depth`` tokens on."""
+        """Measure ``generate`` steps from ``depth`` tokens on, ``repeat`` times."""
         seconds: list[float] = []
         with self.model.pool.lent(1) as (first,):
             if depth:
@@ -167,7 +167,7 @@ class Runs:
         return DecodeResult(batch, depth, batch / times.p50, times, cost.nbytes, cost.operations)
 
     def _steps(self, first: int, batch: int, count: int) -> list[float]:
-        """Seconds of ``count`` steps of copies of the sequence in row ``first``."""
+        """Run ``count`` steps with ``batch`` forks of row ``first``; returns the seconds of those after the warm-up."""
         pool = self.model.pool
         rows, tokens = [pool.fork(first) for _ in range(batch)], self._ids[:batch]
         step, seconds = DecodeStep(self.model, batch), []
@@ -186,7 +186,7 @@ class Runs:
         return seconds[min(WARM_UP, count - 1) :]
 
     def _step_cost(self, batch: int, length: int) -> StepCost:
-        """Of the functions of a step; ``length``: positions of each sequence."""
+        """The cost of a step; ``length``: positions of each sequence."""
         padded = 1 << (batch - 1).bit_length()
         function = "decode" if batch == 1 else "batch_decode"
         return step_cost(self.metadata, function, min(padded, self.model.spec.max_batch_size), batch * length)
@@ -198,7 +198,7 @@ class Runs:
 
 
 def _with_limits(report: BenchReport, limits: MachineLimits, metadata: Mapping[str, Any]) -> BenchReport:
-    """The report with shares. Limit of operations: of dot products of bytes where activations become integers."""
+    """Add shares of the limits; if activations are quantized, the limit of operations is that of int8 dot products."""
     integers = not report.quantization.startswith("q0") and "act=exact" not in metadata["opt"]
     limit = limits.integer_operations if integers else limits.operations
     prefill = [
@@ -210,7 +210,7 @@ def _with_limits(report: BenchReport, limits: MachineLimits, metadata: Mapping[s
 
 
 def _check(llm: LLM, options: BenchOptions) -> None:
-    """Raise UsageError for counts below one, and where a measurement needs a longer context or a larger batch."""
+    """Raises UsageError for counts below one, and if a measurement needs a longer context or a larger batch."""
     spec = llm.model.spec
     counts = {"prompt-lengths": options.prompt_lengths, "batch": options.batches}
     counts |= {"generate": [options.generate], "repeat": [options.repeat]}
@@ -237,6 +237,6 @@ def _limits(threads: int) -> MachineLimits:
 
 
 def _peak_bytes() -> int:
-    """The largest amount of memory that the process has had."""
+    """The process's peak resident memory in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))

@@ -1,8 +1,8 @@
-"""Finds the first kernel of a compiled model whose results depart from a reference's: transformers, or another library.
+"""Find the first kernel of a compiled model whose results depart from a reference: transformers, or another library.
 
 Both compute the same prompt. Every value of the reference is searched for among the results of the kernels, as a whole
-or as a part of the columns of a fused product, so that neither fusion nor the names of modules matter. What comes after
-a wrong result is wrong too: the first kernel after the last one with a value of the reference is the one that departs.
+or as a range of columns of a fused matmul, so that neither fusion nor names of modules matter. Results that depend on a
+wrong one are wrong too: the first kernel after the last one that matches a reference value is the one that departs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UNQUANTIZED = ("q0f32", "q0f16", "q0bf16")
 
 @dataclass(frozen=True)
 class KernelResult:
-    """What a kernel computed for each token: arrays [tokens, width]. place: as of ``KernelCall``."""
+    """A kernel's results per token: arrays [tokens, width]. place: see ``KernelCall``."""
 
     kernel: str
     place: str
@@ -41,7 +41,7 @@ class KernelResult:
 
 @dataclass(frozen=True)
 class FoundValue:
-    """A value b of the reference. error: of the nearest kernel's result a, ``|a - b| / |b|``; index: of that kernel."""
+    """A reference value b and the closest kernel result a. error: ``|a - b| / |b|``; index: of that kernel."""
 
     value: ReferenceValue
     error: float
@@ -50,9 +50,9 @@ class FoundValue:
 
 @dataclass(frozen=True)
 class LayerError:
-    """The result of a layer, or of what is outside of the layers. error: as of ``FoundValue``.
+    """The error of a layer's result, or of a module outside of the layers. error: see ``FoundValue``.
 
-    name: in the reference; kernel: the place of the nearest kernel.
+    name: in the reference; kernel: the place of the closest kernel.
     """
 
     name: str
@@ -64,11 +64,11 @@ class LayerError:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A model and a reference on the same tokens. layers: the results of layers and of what is outside of them, but for
-    those that no kernel has because they are fused with what follows.
+    """The comparison of a model and a reference on the same tokens. layers: the results of layers and of modules
+    outside of them, except those that no kernel stores because of fusion.
 
-    departs: the place of the first kernel that departs, empty where all agree; kernel, layer: its name and layer. last:
-    the place of the last kernel that agrees. expected: the value of the reference that no kernel computes.
+    departs: the place of the first kernel that departs, empty if all agree; kernel, layer: its name and layer. last:
+    the place of the last kernel that agrees. expected: the reference value that no kernel computes.
     """
 
     tokens: int
@@ -84,9 +84,9 @@ class Comparison:
 def compare_with_transformers(
     llm: LLM, reference: TransformersModel, ids: Sequence[int], tolerance: float | None = None
 ) -> Comparison:
-    """Compare an observed model with transformers on the first tokens of ``ids``, as many as a call computes.
+    """Compare an observed model with transformers on the first tokens of ``ids``, as many as fit into a call.
 
-    tolerance: of ``FoundValue.error``; None is ``EXACT``, or ``QUANTIZED`` for quantized weights.
+    tolerance: maximum ``FoundValue.error``; None: ``EXACT``, or ``QUANTIZED`` for quantized weights.
     """
     tokens = first_tokens(llm, ids)
     if tolerance is None:
@@ -106,16 +106,16 @@ def compare_libraries(
 
 
 def library_tolerance(quantization: str, options: Sequence[str]) -> float:
-    """Of results of two libraries that were compiled with ``options``, as their metadata names them.
+    """The tolerance for comparing two libraries compiled with ``options`` (from their metadata).
 
-    ``QUANTIZED`` where one rounds activations to other numbers of bits than the other, else ``EXACT``.
+    ``QUANTIZED`` if they round activations to different numbers of bits, else ``EXACT``.
     """
     rounded = {part for text in options for part in text.split(";") if part.startswith("act=")}
     return EXACT if len(rounded) == 1 or quantization == "q0f32" else QUANTIZED
 
 
 def first_tokens(llm: LLM, ids: Sequence[int]) -> list[int]:
-    """As many of ``ids`` as one call computes."""
+    """The first of ``ids``, as many as fit into one call."""
     return list(ids)[: llm.model.spec.prefill_chunk_size]
 
 
@@ -137,14 +137,14 @@ def kernel_results(llm: LLM, ids: Sequence[int]) -> list[KernelResult]:
 
 
 def _rows(array: Array, tokens: int) -> Array | None:
-    """A copy, float32 [tokens, width]; None for what has no row for each token."""
+    """A copy as float32 [tokens, width]; None for arrays without a row per token."""
     if array.size == 0 or tokens not in array.shape[:2]:
         return None
     return array.astype(np.float32).reshape(tokens, -1) if array.size % tokens == 0 else None
 
 
 def _found(value: ReferenceValue, kernels: Sequence[KernelResult], tolerance: float) -> FoundValue | None:
-    """The first kernel that has the value, else the nearest one; None for a value of zeros."""
+    """The first kernel within the tolerance of the value, else the closest one; None for a value of zeros."""
     norm = float(np.linalg.norm(value.value))
     if norm == 0.0 or not np.isfinite(norm):
         return None
@@ -155,7 +155,7 @@ def _found(value: ReferenceValue, kernels: Sequence[KernelResult], tolerance: fl
 
 
 def _distance(expected: Array, values: Sequence[Array]) -> float:
-    """The least norm of ``expected - columns`` for neighbouring columns of ``values``; infinity where none fit."""
+    """The minimum norm of ``expected - columns`` over ranges of columns of ``values``; infinity if none is as wide."""
     width, least = expected.shape[1], np.inf
     for value in values:
         step = gcd(width, value.shape[1])
@@ -189,10 +189,10 @@ def _compared(
 
 
 def _first_wrong(found: Sequence[FoundValue], end: int, tolerance: float) -> int:
-    """The first value that no kernel has although one should; ``end``: the one after the last that agrees.
+    """The index of the first value that a kernel should compute and none does; ``end``: index after the last match.
 
-    One value of a fused product may be wrong while others of the same layer, after it, are right. It is told from one
-    that is fused away by another layer before, in which a kernel has it.
+    One value of a fused matmul may be wrong although later ones of the same layer are right. A wrong value is
+    distinguished from one that fusion removed by an earlier layer in which a kernel computes it.
     """
     layer = found[end - 1].value.layer if end else None
     places = list(_places(found[:end]))
@@ -204,7 +204,7 @@ def _first_wrong(found: Sequence[FoundValue], end: int, tolerance: float) -> int
 
 
 def _places(found: Sequence[FoundValue]) -> Iterator[tuple[int, str]]:
-    """Of each value its number in its layer, and its name without numbers: the same in equal layers."""
+    """For each value, its number within its layer and its name without numbers, which are the same in equal layers."""
     counts: Counter[int | None] = Counter()
     for f in found:
         yield counts[f.value.layer], _DIGITS.sub("*", f.value.name)

@@ -1,8 +1,8 @@
-"""Generates text and writes every kernel's arguments to files.
+"""Generate text and write every kernel's arguments to files.
 
-``DIR/prefill/f12_linear.npz`` holds the arguments of the thirteenth kernel that the prefill ran, ``DIR/decode_1`` has
-those of the first decode step: ``arg_0``, ``arg_1`` and so on, of which the last ones are the results. ``logits.npz``
-holds the logits, float32 [1, V]. Arrays of states are empty there: they hold all sequences of the process.
+``DIR/prefill/f12_linear.npz`` has the arguments of the thirteenth kernel of the prefill, ``DIR/decode_1`` those of
+the first decode step: ``arg_0``, ``arg_1`` and so on, inputs before results. ``logits.npz``
+has the logits, float32 [1, V]. State arrays are left empty, because they hold all sequences of the process.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ PREFILL, LOGITS = "prefill", "logits.npz"
 
 @dataclass(frozen=True)
 class DebugReport:
-    """What was written. problem: the first result with a NaN or an infinity, with its kernel and layer, or empty.
+    """The files written. problem: the first result with a NaN or an infinity, with its kernel and layer, or empty.
 
-    kernels: of all phases, which are the prefill and each decode step.
+    kernels: number of kernels in all phases (the prefill and each decode step).
     """
 
     folder: Path
@@ -54,7 +54,7 @@ class KernelFiles:
         (self.folder / phase).mkdir(parents=True, exist_ok=True)
 
     def write(self, call: KernelCall) -> None:
-        """Write the arguments of a call, and look at its results."""
+        """Write the arguments of a call, and check its results for NaN and infinity."""
         pairs = zip(call.arguments, call.is_state, strict=True)
         arrays: list[Any] = [np.empty(0, np.float32) if is_state else widened(a) for a, is_state in pairs]
         path = self.folder / self.phase / f"f{self._in_phase}_{call.kernel}.npz"
@@ -63,7 +63,7 @@ class KernelFiles:
         self.problem = self.problem or self._problem(call, path)
 
     def write_logits(self, logits: np.ndarray) -> None:
-        """logits: float32 [V]"""
+        """Write logits, float32 [V], as ``logits.npz``."""
         path = self.folder / self.phase / LOGITS
         np.savez(path, logits[None])
         self.nbytes += _size(path)
@@ -79,9 +79,9 @@ class KernelFiles:
 
 
 def write_kernels(llm: LLM, ids: list[int], generate_len: int, folder: Path) -> DebugReport:
-    """Continue ``ids`` by ``generate_len`` greedy tokens and write what every kernel computed to ``folder``.
+    """Generate ``generate_len`` greedy tokens after ``ids`` and write the arguments of every kernel to ``folder``.
 
-    llm: an observed model. Raises UsageError for a length below 1 and for a folder that has files.
+    llm: an observed model. Raises UsageError for a length below 1 and for a folder that is not empty.
     """
     if generate_len < 1:
         raise UsageError(f"--generate-len is {generate_len}; expected at least 1")
@@ -94,7 +94,7 @@ def write_kernels(llm: LLM, ids: list[int], generate_len: int, folder: Path) -> 
 
 
 def prompt_ids(llm: LLM, prompt: str) -> list[int]:
-    """Token ids of a prompt, in the model's chat template if there is one."""
+    """Token ids of a prompt, wrapped in the model's chat template if there is one."""
     if llm.has_chat_template:
         return llm.chat_prompt([{"role": "user", "content": prompt}])
     return llm.encode(prompt)

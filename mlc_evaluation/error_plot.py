@@ -1,4 +1,4 @@
-"""Errors by layer as text: a bar for each, on a logarithmic scale."""
+"""A text plot of errors by layer, with bars on a logarithmic scale."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MARKS = {True: "", False: "departs"}
 
 
 def error_plot(layers: Sequence[LayerError]) -> str:
-    """A line for each layer with its error and a bar from 1e-8, without a bar, to 1, with ``WIDTH`` characters."""
+    """A line for each layer with its error and a bar; lengths are logarithmic from 1e-8 (0) to 1 (``WIDTH``)."""
     names = max((len(e.name) for e in layers), default=0)
     lines = (f"{e.name:<{names}}  {e.error:8.1e}  {_bar(e.error):<{WIDTH}}  {MARKS[e.agrees]}" for e in layers)
     return "\n".join(line.rstrip() for line in lines)

@@ -1,4 +1,4 @@
-"""A compiled model for lm-evaluation-harness: ``lm_eval.simple_evaluate(harness_model(llm), tasks=["hellaswag"])``."""
+"""Adapter for lm-evaluation-harness: ``lm_eval.simple_evaluate(harness_model(llm), tasks=["hellaswag"])``."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ MAX_TOKENS = 256
 
 
 class HarnessRequests:
-    """The requests of the harness's ``LM``; each has ``args``. Results are in the order of the requests."""
+    """The request methods of the harness's ``LM``. Each request has ``args``; results keep the order of requests."""
 
     def __init__(self, llm: LLM):
         super().__init__()
         self.llm, self.scorer = llm, CompiledScorer(llm)
 
     def loglikelihood(self, requests: Iterable[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        """args: context and continuation. The log-likelihood of the continuation, and whether greedy gives it."""
+        """args: context and continuation. Returns the log-likelihood of the continuation, and whether it is greedy."""
         return [log_likelihood(self.scorer, self.llm.tokenizer, *request.args) for request in requests]
 
     def loglikelihood_rolling(self, requests: Iterable[Any], disable_tqdm: bool = False) -> list[float]:
-        """args: a text. Its log-likelihood, in windows of the context that do not overlap."""
+        """args: a text. Returns its log-likelihood, in non-overlapping windows of the context length."""
         return [self._rolling(*request.args) for request in requests]
 
     def generate_until(self, requests: Iterable[Any], disable_tqdm: bool = False) -> list[str]:
-        """args: a prompt, and ``until``, ``max_gen_toks``, ``temperature``. The answer, without what ends it."""
+        """args: a prompt, and ``until``, ``max_gen_toks``, ``temperature``. Returns the answer without stop text."""
         return [self._generate(*request.args) for request in requests]
 
     def _rolling(self, text: str) -> float:
@@ -51,7 +51,7 @@ class HarnessRequests:
 
 
 def harness_model(llm: LLM) -> Any:
-    """The model as an ``lm_eval.api.model.LM``. Raises MLCError where the harness is not installed."""
+    """The model as an ``lm_eval.api.model.LM``. Raises MLCError if the harness is not installed."""
     try:
         base = importlib.import_module("lm_eval.api.model").LM
     except ImportError:

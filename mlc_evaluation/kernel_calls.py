@@ -1,4 +1,4 @@
-"""The calls of kernels that an observed library makes: which layer they belong to, what they read and computed."""
+"""Kernel calls of an observed library: their layer, arguments and results."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _NUMBER = re.compile(r"(?:^|\.)(\d+)(?:\.|$)")
 class KernelCall:
     """A call of a kernel. number: of the call in its graph function. layer: None outside of the layers.
 
-    weights: the names of the weights among the arguments. arguments: inputs and then results, which are valid while the
-    observer runs; ``results`` counts the last ones. is_state: of each argument, whether it holds states of sequences.
+    weights: names of the weights among the arguments. arguments: inputs, then results, valid while the
+    observer runs; results: number of results. is_state: for each argument, whether it is a state array.
     """
 
     function: str
@@ -42,7 +42,7 @@ class KernelCall:
 
     @property
     def place(self) -> str:
-        """``layer 3, prefill kernel 12: linear``"""
+        """A description such as ``layer 3, prefill kernel 12: linear``."""
         layer = "" if self.layer is None else f"layer {self.layer}, "
         return f"{layer}{self.function} kernel {self.number}: {self.kernel}"
 
@@ -50,8 +50,8 @@ class KernelCall:
 class KernelCalls:
     """An observer that passes each call to ``visit``.
 
-    A call's layer is that of its weights, by the number in their names; a call without weights is in the layer of the
-    call before it, as attention is after the product of queries, keys and values.
+    A call's layer is the number in the names of its weights; a call without weights belongs to the layer of the
+    preceding call, such as attention after the projection of queries, keys and values.
     """
 
     def __init__(self, model: CompiledModel, visit: Callable[[KernelCall], None]):
@@ -80,7 +80,7 @@ def layer_of(name: str) -> int | None:
 
 
 def as_view(tensor: Any) -> Array:
-    """A tensor in the host's memory as an array that shares it."""
+    """A view of a tensor in host memory as a numpy array."""
     shape, dtype = tuple(tensor.shape), dtype_of(str(tensor.dtype))
     nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     memory = (ctypes.c_uint8 * max(nbytes, 1)).from_address(tensor.data_ptr())
@@ -88,7 +88,7 @@ def as_view(tensor: Any) -> Array:
 
 
 def widened(array: Array) -> Array:
-    """A copy in a type of numpy: bfloat16 and floats of 8 bits become float32."""
+    """A copy in a numpy dtype: bfloat16 and 8-bit floats become float32."""
     is_numpy = array.dtype.isbuiltin == 1 or array.dtype in (ml_dtypes.int4, ml_dtypes.uint4)
     return array.copy() if is_numpy else array.astype(np.float32)
 
@@ -100,7 +100,7 @@ def is_float(array: Array) -> bool:
 def stored_rows(model: CompiledModel, row: int, length: int) -> list[Array]:
     """Keys and values of the first ``length`` tokens of a sequence, [length, heads * size] for each layer's pages.
 
-    Scaled pages of 8-bit integers are left out.
+    int8 pages with scales are skipped.
     """
     found: list[Array] = []
     positions = np.arange(length)
@@ -118,5 +118,5 @@ def stored_rows(model: CompiledModel, row: int, length: int) -> list[Array]:
 
 
 def _layers(rows: Array) -> Sequence[Array]:
-    """[length, L, G, D] as L times [length, G * D]"""
+    """Split [length, L, G, D] into L arrays [length, G * D]."""
     return [widened(rows[:, layer]).reshape(len(rows), -1) for layer in range(rows.shape[1])]

@@ -1,4 +1,4 @@
-"""The speed of llama.cpp on a GGUF file, measured as ``bench`` measures a compiled model, in a process of its own."""
+"""Measure llama.cpp on a GGUF file in a separate process, as ``bench`` measures a compiled model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROBE = "import llama_cpp"
 
 @dataclass(frozen=True)
 class Speed:
-    """tokens: of a prompt, or those that the sequence has before the first step. seconds: of a prompt, or of a step."""
+    """A measurement. tokens: prompt length, or context length before the first step. seconds: per prompt or step."""
 
     tokens: int
     tokens_per_second: float
@@ -26,7 +26,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class PeerReport:
-    """Another engine's speeds, of one sequence: of prefill for each length, of decode for each depth."""
+    """Another engine's speeds with one sequence: prefill for each prompt length, decode for each depth."""
 
     engine: str
     file: Path
@@ -36,13 +36,13 @@ class PeerReport:
 
 @dataclass(frozen=True)
 class LlamaCpp:
-    """llama.cpp as the interpreter ``python`` has it (llama-cpp-python), and a GGUF file."""
+    """llama.cpp as installed (llama-cpp-python) for the interpreter ``python``, and a GGUF file."""
 
     python: Path
     file: Path
 
     def check(self) -> None:
-        """Raises MLCError without the file, ResourceError where the interpreter has no llama_cpp."""
+        """Raises MLCError if the file is missing, ResourceError if the interpreter has no llama_cpp."""
         if not self.file.is_file():
             raise MLCError(f"{self.file} is no file", hint="--compare takes a GGUF file of the same model")
         try:
@@ -54,7 +54,7 @@ class LlamaCpp:
             ) from None
 
     def measure(self, options: BenchOptions, threads: int) -> PeerReport:
-        """The speeds with as many threads. Raises MLCError where llama.cpp fails."""
+        """Measure the speeds with ``threads`` threads. Raises MLCError if llama.cpp fails."""
         request = {
             "file": str(self.file),
             "threads": threads,
@@ -76,7 +76,7 @@ def _speed(tokens: int, seconds: Sequence[float], of_each: int) -> Speed:
 
 
 def _run(command: Sequence[str]) -> str:
-    """The output of a command. Raises MLCError, the last line of its errors, when it fails."""
+    """The output of a command. Raises MLCError with the last line of its stderr if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     except OSError as error:

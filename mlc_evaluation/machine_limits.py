@@ -1,4 +1,4 @@
-"""Limits of this machine per second: bytes read, float32 multiply-adds, 8-bit products; measured by plain loops."""
+"""Measure limits of this machine: bytes read, float32 multiply-adds and int8 multiply-adds per second."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import numpy as np
 
 BUFFER_BYTES = 1 << 30
 FMA_ROUNDS = 10_000_000
-CHAINS = 16  # independent sums: enough to hide the latency of an add on every unit
+CHAINS = 16  # independent accumulators, enough to hide the latency of an addition on every unit
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of `threads` threads together. read_bytes_per_s: from memory. flop_per_s: float32, a multiply-add is two."""
+    """Limits of `threads` threads together. read_bytes_per_s: from memory. flop_per_s: float32, 2 per multiply-add."""
 
     threads: int
     read_bytes_per_s: float
@@ -45,7 +45,7 @@ def measure_limits(threads: int, repeats: int = 5) -> Limits:
 
 
 def has_int8() -> bool:
-    """Whether this CPU has what ``measure_int8`` needs: AVX-512 VNNI."""
+    """Whether this CPU has AVX-512 VNNI, which ``measure_int8`` needs."""
     return bool(llvm.get_host_cpu_features().get("avx512vnni"))
 
 
@@ -94,7 +94,7 @@ def _compile(source: str) -> llvm.ExecutionEngine:
 
 
 def _read_source(width: int) -> str:
-    """`float read(i64 count, ptr start)`: adds up `count` blocks of CHAINS vectors."""
+    """`float read(i64 count, ptr start)`: sums `count` blocks of CHAINS vectors."""
     lanes = f"<{width} x float>"
     updates = [
         f"""  %at{j} = getelementptr [{CHAINS} x {lanes}], ptr %start, i64 %i, i64 {j}
@@ -116,7 +116,7 @@ def _fma_source(width: int) -> str:
 
 
 def _int8_source() -> str:
-    """`i32 dot(i64 count, i32 x)`: `count` rounds of CHAINS sums of products of 64 bytes, in registers."""
+    """`i32 dot(i64 count, i32 x)`: `count` rounds of CHAINS dot products of 64 bytes, in registers."""
     lanes, name = "<16 x i32>", "@llvm.x86.avx512.vpdpbusd.512"
     spread = f"""  %first = insertelement {lanes} poison, i32 %x, i32 0
   %words = shufflevector {lanes} %first, {lanes} poison, {lanes} zeroinitializer
@@ -130,7 +130,7 @@ def _int8_source() -> str:
 def _loop(
     name: str, parameter: str, lanes: str, setup: str, updates: list[str], element: str = "float", add: str = "fadd"
 ) -> str:
-    """A function that replaces each %sum{j} by %new{j}, `count` times, and returns a value that depends on all."""
+    """LLVM IR of a loop that updates each %sum{j} to %new{j}, `count` times; its result depends on all of them."""
     phis = [f"  %sum{j} = phi {lanes} [zeroinitializer, %entry], [%new{j}, %loop]" for j in range(CHAINS)]
     folds = [f"  %fold{j} = {add} {lanes} %{f'fold{j - 1}' if j > 1 else 'new0'}, %new{j}" for j in range(1, CHAINS)]
     lines = [

@@ -1,4 +1,4 @@
-"""Multiple-choice questions from a JSON-lines file, counted as lm-evaluation-harness does."""
+"""Multiple-choice questions from a JSON-lines file, scored as in lm-evaluation-harness."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DELIMITER = " "
 
 @dataclass(frozen=True)
 class Question:
-    """query: what precedes a choice and a space; gold: the index of the right choice."""
+    """A question. query: the context, followed by a space and a choice; gold: index of the right choice."""
 
     query: str
     choices: tuple[str, ...]
@@ -29,9 +29,8 @@ class Question:
 
 @dataclass(frozen=True)
 class ChoiceScore:
-    """accuracy: by the sum of a choice's log-probabilities; accuracy_norm: by the sum per byte of the choice.
-
-    Errors are standard errors.
+    """Accuracies with standard errors. accuracy: by the sum of a choice's log-probabilities; accuracy_norm: by the
+    sum per byte of the choice.
     """
 
     questions: int
@@ -44,9 +43,9 @@ class ChoiceScore:
 def read_questions(path: Path) -> list[Question]:
     """The questions of a file with a JSON object in each line.
 
-    Either ``query``, ``choices`` (a list) and ``gold`` (an index), as HellaSwag has after its preparation; or
-    ``question``, ``choices`` with ``text`` and ``label``, and ``answerKey``, as ARC has. Raises MLCError that names the
-    line of another one.
+    Either ``query``, ``choices`` (a list) and ``gold`` (an index), as in preprocessed HellaSwag; or
+    ``question``, ``choices`` with ``text`` and ``label``, and ``answerKey``, as in ARC. Raises MLCError with the number
+    of a line of any other form.
     """
     lines = [(n, line) for n, line in enumerate(read_text(path).splitlines(), 1) if line.strip()]
     if not lines:
@@ -73,7 +72,7 @@ def _question(path: Path, number: int, line: str) -> Question:
 
 
 def answer(model: Scorer, tokenizer: Tokenizer, questions: Sequence[Question]) -> ChoiceScore:
-    """The share of questions whose right choice is the most likely one."""
+    """Score questions: the shares for which the right choice is the most likely one."""
     right, right_norm = [], []
     for question in questions:
         sums = np.array([log_likelihood(model, tokenizer, question.query, DELIMITER + c)[0] for c in question.choices])
@@ -87,7 +86,8 @@ def log_likelihood(model: Scorer, tokenizer: Tokenizer, context: str, continuati
     """The sum of the log-probabilities of a continuation's tokens, and whether each is the most likely one.
 
     Spaces at the end of the context belong to the continuation. The continuation's tokens are those of the whole text
-    after as many as the context alone has. Of a context that does not fit, the first tokens are left out.
+    without the first n, n being the number of tokens of the context alone. A context that does not fit is truncated on
+    the left.
     """
     stripped = context.rstrip()
     continuation = context[len(stripped) :] + continuation
@@ -107,6 +107,6 @@ def score_tokens(model: Scorer, ids: Sequence[int], split: int) -> tuple[float, 
 
 
 def _mean(right: Sequence[bool]) -> tuple[float, float]:
-    """The share, and its standard error."""
+    """The share of right answers and its standard error."""
     share = float(np.mean(right))
     return share, float(np.sqrt(share * (1 - share) / max(len(right) - 1, 1)))

@@ -1,4 +1,4 @@
-"""Libraries whose kernels are observed: compiled again from the model's folder, with the options of its library."""
+"""Compile a model again with kernel observers, with the options of its library."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZES = ("context_window_size", "prefill_chunk_size", "max_batch_size")
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A compiled model: its folder, its library when that is not folder/lib.so, and worker threads, all by default."""
+    """A compiled model: its folder, its library if not folder/lib.so, and the number of worker threads."""
 
     folder: Path
     library: Path | None = None
@@ -35,17 +35,17 @@ class ModelFiles:
         return self.library or self.folder / LIBRARY_NAME
 
     def open(self, progress: LoadProgress | None = None) -> LLM:
-        """The model. Raises MLCError as ``LLM`` does."""
+        """Open the model. Raises MLCError as ``LLM`` does."""
         return LLM(self.folder, self.library, self.num_threads, progress=progress)
 
     @contextmanager
     def open_observed(
         self, *, tensors: bool, progress: Progress = silent, open_library: Callable[[Path], Library] = Library
     ) -> Iterator[LLM]:
-        """The model with a library that calls observers, see ``mlc_runtime.observation``. tensors: observers get them.
+        """Open the model with a library that calls observers, see ``mlc_runtime.observation``. tensors: pass them, too.
 
-        The library has the kernels, layouts and memory plan of the model's own one. Raises UnsupportedError for a
-        library for GPUs, and for one whose schedules were searched and are not in a database.
+        The library has the same kernels, layouts and memory plan as the model's own. Raises UnsupportedError for
+        GPU libraries, and for libraries with tuned schedules that are not in a database.
         """
         metadata = read_metadata(self.library_path)
         self._check(metadata)
@@ -73,7 +73,7 @@ class ModelFiles:
 
 
 def options_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of ``CompileOptions`` by which a model's library with this metadata was compiled."""
+    """The ``CompileOptions`` fields with which the library with this metadata was compiled."""
     dtypes = {state["dtype"] for state in metadata["states"] if "dtype" in state}
     return {
         "device": json.dumps(metadata["target"]),

@@ -1,8 +1,8 @@
-"""Perplexity of a text, and how far a model's predictions are from a reference's.
+"""Perplexity of a text, and KL divergence of a model's predictions from a reference's.
 
-The text is cut into windows that do not overlap; each is read from an empty cache, its first token is the one that
-begins a text where the tokenizer adds one, and the predictions of its second half are scored. llama.cpp's perplexity
-tool counts in the same way: of a window of N tokens, those at positions N / 2 + 1 to N - 1.
+The text is split into non-overlapping windows. Each starts with an empty cache; if the tokenizer adds a BOS token, it
+replaces the window's first token. The second half of each window is scored: of N tokens, those at positions
+N / 2 + 1 to N - 1, as in llama.cpp's perplexity tool.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of a text. first: the position of each window from which predictions are scored."""
+    """The windows of a text. first: position in each window from which predictions are scored."""
 
     ids: list[list[int]]
     size: int
@@ -35,14 +35,14 @@ class Windows:
 
     @property
     def scored(self) -> int:
-        """Tokens that are predicted in all windows."""
+        """The number of scored tokens in all windows."""
         return len(self.ids) * (self.size - 1 - self.first)
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """From a reference p to the model q, in nats. mean, error, p99: of KL(p || q) over the scored positions, its
-    standard error and 99 % quantile. same_top: the share of positions with the same most likely token.
+    """KL(p || q) of a model q from a reference p, in nats. mean, error, p99: mean over the scored positions, its
+    standard error, and the 99 % quantile. same_top: share of positions with the same most likely token.
     """
 
     mean: float
@@ -53,7 +53,7 @@ class Divergence:
 
 @dataclass(frozen=True)
 class ModelScore:
-    """perplexity: ``exp`` of the mean of -log p of the scored tokens; error: its standard error."""
+    """The score of a model. perplexity: ``exp`` of the mean of -log p of the scored tokens; error: standard error."""
 
     name: str
     perplexity: float
@@ -63,7 +63,10 @@ class ModelScore:
 
 @dataclass(frozen=True)
 class EvaluationReport:
-    """windows: how many, of ``window_size`` tokens; scored_tokens: in all of them. reference: of the divergences."""
+    """The result of ``eval``. windows: number of windows of ``window_size`` tokens; scored_tokens: in all windows.
+
+    reference: name of the reference of the divergences.
+    """
 
     windows: int
     window_size: int
@@ -73,9 +76,9 @@ class EvaluationReport:
 
 
 def windows_of(text: str, tokenizer: Tokenizer, size: int, limit: int | None = None) -> Windows:
-    """The first ``limit`` windows of a text, all by default; what is left of the text is not read.
+    """The first ``limit`` windows of a text, by default all; an incomplete last window is dropped.
 
-    Raises UsageError for a size below 4 and for a text that fills no window.
+    Raises UsageError for a size below 4 and for a text shorter than a window.
     """
     if size < 4:
         raise UsageError(f"--window: got {size}; expected at least 4")
@@ -93,10 +96,10 @@ def evaluate(
     reference: tuple[str, Scorer] | None = None,
     progress: Progress = silent,
 ) -> EvaluationReport:
-    """Score models, and their divergence from ``reference`` where there is one.
+    """Score models, and their divergence from ``reference`` if it is given.
 
     Raises UsageError for models with different vocabularies and
-    for windows that a model's context does not hold.
+    for windows longer than a model's context.
     """
     every = [*models.values(), *([reference[1]] if reference else [])]
     check_same_tokens(every)
@@ -118,7 +121,7 @@ def evaluate(
 
 
 def _blocks(models: Sequence[Scorer], ids: Sequence[int], first: int) -> Iterator[tuple[Array, tuple[Array, ...]]]:
-    """The tokens that a block predicts, and each model's log-probabilities."""
+    """Yield for each block of positions the expected next tokens and each model's log-probabilities."""
     sources = [model.log_probabilities(ids[:-1], first) for model in models]
     begin = first + 1
     for blocks in zip(*sources, strict=True):
@@ -129,14 +132,14 @@ def _blocks(models: Sequence[Scorer], ids: Sequence[int], first: int) -> Iterato
 
 @dataclass
 class _Total:
-    """What is kept of each scored position of a model."""
+    """Accumulates a model's statistics of the scored positions."""
 
     nll: list[Array] = field(default_factory=list)
     kl: list[Array] = field(default_factory=list)
     same: list[Array] = field(default_factory=list)
 
     def add(self, expected: Array, log_q: Array, log_p: Array | None) -> None:
-        """expected: token ids [n]; log_q, log_p: [n, V]."""
+        """Add positions. expected: token ids [n]; log_q, log_p: log-probabilities [n, V] of model and reference."""
         self.nll.append(-log_q[np.arange(len(expected)), expected])
         if log_p is not None:
             self.kl.append((np.exp(log_p) * (log_p - log_q)).sum(-1))
@@ -154,7 +157,7 @@ class _Total:
 
 
 def divergence_of(kl: Array, same: Array, window: int = 1) -> Divergence:
-    """kl, same: by position, [n]; window: as in ``standard_error``."""
+    """Summarize the divergence. kl, same: by position, [n]; window: see ``standard_error``."""
     return Divergence(
         mean=float(kl.mean()),
         error=standard_error(kl, window),
@@ -164,10 +167,10 @@ def divergence_of(kl: Array, same: Array, window: int = 1) -> Divergence:
 
 
 def standard_error(values: Array, window: int = 1) -> float:
-    """Of the mean of values [n]; infinite for a single window.
+    """The standard error of the mean of values [n]; infinite for a single window.
 
-    window: a divisor of n. Values of different windows are taken to be independent, those of a window, which are
-    consecutive, are not. With 1 it is the usual standard deviation over the root of n.
+    window: a divisor of n. Only values of different windows (runs of ``window`` values) are assumed to be independent.
+    With 1 it is the standard deviation over sqrt(n).
     """
     means = values.reshape(-1, window).mean(1)
     return float(means.std(ddof=1) / math.sqrt(len(means))) if len(means) > 1 else math.inf

@@ -1,4 +1,4 @@
-"""The time of each kernel in prefill and decode, by observers that read the clock between kernels."""
+"""Profile prefill and decode: the time of each kernel, measured by observers that read the clock between kernels."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ STEPS = 20
 
 @dataclass(frozen=True)
 class KernelProfile:
-    """A kernel of a function, in one call of the function. seconds: of all its calls, the median over repetitions.
+    """A kernel in one call of a function. seconds: of all calls of the kernel together, median over repetitions.
 
-    nbytes, operations: of one call, see ``KernelCost``. share: of the seconds of all kernels of the function.
+    nbytes, operations: of one kernel call, see ``KernelCost``. share: of the time of all kernels of the function.
     """
 
     function: str
@@ -46,7 +46,7 @@ class KernelProfile:
 
     @property
     def row(self) -> tuple[str, ...]:
-        """The kernel in a table with ``COLUMNS``."""
+        """The kernel's row in a table with ``COLUMNS``."""
         return (
             self.function,
             self.kernel,
@@ -63,7 +63,7 @@ class KernelProfile:
 class Profile:
     """The kernels of ``prefill`` with a prompt of ``tokens`` tokens and of ``decode`` after it, slowest first.
 
-    observed_seconds: by function, of all kernels together. Observers come on top of them.
+    observed_seconds: by function, of all kernels together, without the time of the observers.
     """
 
     tokens: int
@@ -77,7 +77,7 @@ class Profile:
 
 @dataclass
 class KernelClock:
-    """An observer that adds up the time of each kernel: from its last call's return to its next call."""
+    """An observer that sums the time of each kernel: from the return of the observer's last call to its next call."""
 
     seconds: dict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
     _last: float = 0.0
@@ -89,7 +89,7 @@ class KernelClock:
         self._last = time.perf_counter()
 
     def taken(self) -> dict[tuple[str, str], float]:
-        """The seconds since the last time, by function and kernel."""
+        """Return and reset the seconds by function and kernel."""
         taken, self.seconds = dict(self.seconds), defaultdict(float)
         return taken
 
@@ -120,7 +120,7 @@ def profile(files: ModelFiles, tokens: int, repeat: int, progress: Progress = si
 
 
 def _samples(llm: LLM, tokens: int, repeat: int) -> list[list[dict[tuple[str, str], float]]]:
-    """Seconds by function and kernel, of each prefill and of each step of decode."""
+    """Seconds by function and kernel, for each prefill and each decode step."""
     ids = np.random.default_rng(0).integers(0, int(llm.library.metadata["active_vocab_size"]), tokens).tolist()
     clock = KernelClock()
     prefills, steps = [], []

@@ -28,7 +28,7 @@ are not counted are in the table only.</p>
 
 
 def roofline_page(title: str, profile: Profile, limits: MachineLimits) -> str:
-    """The page: plot and table, without anything that is loaded from elsewhere."""
+    """A self-contained HTML page with a roofline plot and a table."""
     head = "".join(f"<th>{name}</th>" for name in COLUMNS)
     rows = "\n".join(f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in k.row)}</tr>" for k in profile.kernels)
     plot = _plot([k for k in profile.kernels if k.operations], limits)
@@ -82,7 +82,7 @@ def _ticks(scale: _Scale) -> Iterator[str]:
 
 
 def _roofs(scale: _Scale, limits: MachineLimits) -> Iterator[str]:
-    """The limit of memory, up to the highest peak, and a horizontal line for each peak."""
+    """SVG lines: the memory limit up to the highest peak, and a horizontal line for each peak."""
     peaks = {"float32": limits.operations, "dot products of bytes": limits.integer_operations}
     right = 10.0**scale.right
     for name, peak in peaks.items():

@@ -1,4 +1,4 @@
-"""Models as sources of log-probabilities: a compiled one, and one of transformers."""
+"""Log-probabilities of compiled models and of transformers' models, behind one interface."""
 
 from __future__ import annotations
 
@@ -13,25 +13,28 @@ from mlc_runtime.llm import LLM
 
 Array = np.ndarray[Any, Any]
 BLOCK = 64
-"""Positions whose log-probabilities are in memory at a time: float64 [BLOCK, V], of each model."""
+"""Positions whose log-probabilities, float64 [BLOCK, V] for each model, are in memory at a time."""
 
 
 class Scorer(Protocol):
-    """What a perplexity is measured of."""
+    """A model that returns log-probabilities."""
 
     @property
     def vocab_size(self) -> int: ...
 
     @property
     def context_size(self) -> int | None:
-        """The longest window, None without a limit."""
+        """The maximum window in tokens, None without a limit."""
 
     def log_probabilities(self, ids: Sequence[int], first: int) -> Iterator[Array]:
-        """Of the token after each of ``ids[first:]``, read from an empty cache: float64 [at most BLOCK, V] each."""
+        """Log-probabilities of the token after each of ``ids[first:]``, in blocks float64 [at most BLOCK, V].
+
+        The ids are read with an empty cache.
+        """
 
 
 class CompiledScorer:
-    """A compiled model. Its functions compute all positions of a block together."""
+    """A compiled model; each call of its functions computes a block of positions."""
 
     def __init__(self, llm: LLM):
         if llm.model.spec.decoder_start is not None:
@@ -56,7 +59,7 @@ class CompiledScorer:
 
 
 class TransformersScorer:
-    """A checkpoint in transformers, in float32."""
+    """A checkpoint run by transformers in float32."""
 
     def __init__(self, model: TransformersModel):
         self.model = model
@@ -76,14 +79,14 @@ class TransformersScorer:
 
 
 def log_softmax(logits: Array) -> Array:
-    """float64, of the last axis."""
+    """Log-softmax over the last axis, in float64."""
     x = logits.astype(np.float64)
     x -= x.max(-1, keepdims=True)
     return x - np.log(np.exp(x).sum(-1, keepdims=True))
 
 
 def check_same_tokens(models: Sequence[Scorer]) -> None:
-    """Raise UsageError for models whose vocabularies have different sizes."""
+    """Raises UsageError if vocabularies have different sizes."""
     sizes = [model.vocab_size for model in models]
     if len(set(sizes)) > 1:
         raise UsageError(f"the models have vocabularies of {', '.join(map(str, sizes))} tokens; expected the same")

@@ -1,4 +1,4 @@
-"""What a call of a compiled function costs in bytes and operations, from the accounting in the library's metadata."""
+"""Bytes and operations of a call of a compiled function, from the accounting in the library's metadata."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from mlc_runtime.shapes import evaluate
 
 @dataclass(frozen=True)
 class KernelCost:
-    """Of one call of a kernel. nbytes: weights, activations, and keys and values of the positions that it attends to.
+    """The cost of one call of a kernel. nbytes: weights, activations, and keys and values that it attends to.
 
-    operations: floating-point operations of its sums; None where they are not counted, as those of attention.
+    operations: floating-point operations of its reductions; None if they are not counted, as in attention.
     """
 
     kernel: str
@@ -26,7 +26,7 @@ class KernelCost:
 
 @dataclass(frozen=True)
 class StepCost:
-    """Of one call of a function. weight_bytes: a part of nbytes. operations: of the kernels where they are counted."""
+    """The cost of one call of a function. nbytes includes weight_bytes. operations: sum over kernels with a count."""
 
     kernels: list[KernelCost]
     weight_bytes: int
@@ -43,7 +43,7 @@ class StepCost:
 def step_cost(metadata: Mapping[str, Any], function: str, tokens: int, positions: int = 0) -> StepCost:
     """The cost of a call with ``tokens`` tokens that attend to ``positions`` stored positions in all.
 
-    Keys and values are divided evenly over the kernels that read them; what is appended is left out. Raises MLCError
+    Keys and values are divided evenly among the kernels that read them; appended ones are not counted. Raises MLCError
     for a library without accounting.
     """
     if "accounting" not in metadata:
@@ -70,7 +70,7 @@ def _cost(metadata: Mapping[str, Any], rows: list[dict[str, Any]], tokens: int, 
 
 
 class _Sizes(dict[str, int]):
-    """Every symbolic size of a step is its number of tokens."""
+    """Maps every symbolic size of a step to its number of tokens."""
 
     def __init__(self, tokens: int):
         super().__init__()

@@ -1,4 +1,4 @@
-"""A checkpoint in transformers, where it is installed: logits, and what every module of it computes, in float32."""
+"""Run a checkpoint in transformers (an optional dependency) in float32: logits, and the values of every module."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from mlc_evaluation.kernel_calls import layer_of
 Array = np.ndarray[Any, Any]
 PREFIX = "hf:"
 EAGER = "eager_attention_forward"
-"""The function of transformers' files of models that computes attention eagerly."""
+"""The name of the eager attention function in transformers' model files."""
 NEEDED = ("torch", "transformers")
 
 
 @dataclass(frozen=True)
 class ReferenceValue:
-    """A value that a kernel should compute: float32 [tokens, width]. layer: None outside of the layers.
+    """A value that a kernel should compute, float32 [tokens, width]. layer: None outside of the layers.
 
-    is_layer: whether it is the result of a layer, or of what is outside of them.
+    is_layer: whether it is the result of a layer, or of a module outside of the layers.
     """
 
     name: str
@@ -37,7 +37,7 @@ class ReferenceValue:
 
 
 def checkpoint_path(text: str) -> Path:
-    """The folder in ``hf:PATH``. Raises UsageError for another text and where there is no such folder."""
+    """The folder in ``hf:PATH``. Raises UsageError for other texts and if there is no such folder."""
     if not text.startswith(PREFIX):
         raise UsageError(f"got {text!r}; expected {PREFIX}PATH, the folder of a Hugging Face checkpoint")
     path = Path(text.removeprefix(PREFIX))
@@ -47,9 +47,9 @@ def checkpoint_path(text: str) -> Path:
 
 
 class TransformersModel:
-    """A causal language model of transformers in float32. Raises MLCError where a package is missing.
+    """A causal language model of transformers in float32. Raises MLCError if a package is missing.
 
-    Code that comes with a checkpoint is not run.
+    Code in the checkpoint is not executed.
     """
 
     def __init__(self, path: Path):
@@ -72,10 +72,10 @@ class TransformersModel:
             return np.asarray(self.model(self._tokens(ids), use_cache=False).logits[0].float().numpy())
 
     def trace(self, ids: Sequence[int]) -> list[ReferenceValue]:
-        """What the modules take and give, in the order in which they finish.
+        """Inputs and results of the modules, in the order in which they finish.
 
-        Of each module its results, and of one without modules of its own also its input. Of attention also keys, values
-        and queries as they enter the scores, rotated, where the model calls transformers' function for eager attention.
+        For each module its results, and for leaf modules also the input. For attention also keys, values and queries
+        after rotary embedding, if the model calls transformers' eager attention function.
         """
         recorder = _Recorder(len(ids), {id(m): name for name, m in self.model.named_modules()})
         handles = [handle for m in self.model.modules() for handle in recorder.hooks(m)]
@@ -92,7 +92,7 @@ class TransformersModel:
 
 
 class _Recorder:
-    """Keeps tensors with ``length`` tokens. names: of modules, by identity."""
+    """Records tensors with ``length`` tokens. names: names of modules, by identity."""
 
     def __init__(self, length: int, names: dict[int, str]):
         self.length, self.names = length, names
@@ -105,12 +105,12 @@ class _Recorder:
         yield module.register_forward_hook(lambda _, args, result: self.add(name, result))
 
     def attention(self, module: Any, query: Any, key: Any, value: Any) -> None:
-        """query, key, value: [1, heads, tokens, size]"""
+        """Record the inputs of attention. query, key, value: [1, heads, tokens, size]."""
         for name, tensor in (("value", value), ("key", key), ("query", query)):
             self.add(f"{self.names[id(module)]}.{name}", tensor.transpose(1, 2))
 
     def add(self, name: str, result: Any) -> None:
-        """Keep the tensors of a result that have a row for each token; of a model's result, the logits."""
+        """Record the tensors of a result that have a row per token; for a whole model's result, the logits."""
         if hasattr(result, "logits"):
             name, result = "logits", result.logits
         for tensor in result if isinstance(result, tuple | list) else (result,):
@@ -124,13 +124,13 @@ class _Recorder:
 
 
 def _once(rows: Array) -> Array:
-    """The first half of columns whose halves are equal, as those of rotations are."""
+    """Drop the second half of the columns if both halves are equal, as in rotary tables."""
     first, second = np.split(rows, 2, axis=1) if rows.shape[1] % 2 == 0 else (rows, None)
     return first if second is not None and np.array_equal(first, second) else rows
 
 
 def _is_layer(name: str) -> bool:
-    """Whether a module's name is a layer's, as ``model.layers.3``, or of a module outside of the layers."""
+    """Whether a module is a layer, such as ``model.layers.3``, or outside of the layers."""
     parts = name.split(".")
     numbers = [i for i, part in enumerate(parts) if part.isdigit()]
     return parts[-1] != "input" and (not numbers or numbers[0] == len(parts) - 1)
@@ -156,7 +156,7 @@ def _attention_seen_by(seen: Callable[..., None], modules: Iterable[Any]) -> Ite
 
 
 def _package(name: str) -> Any:
-    """An optional package. Raises MLCError where it is missing."""
+    """Import an optional package. Raises MLCError if it is missing."""
     try:
         return importlib.import_module(name)
     except ImportError:

@@ -148,7 +148,7 @@ def _library_name(options: PrepareOptions) -> str:
 
 
 def _identity(path: Path) -> list[object]:
-    """Names, sizes and modification times of a checkpoint's files, by which a changed checkpoint is noticed."""
+    """Names, sizes and modification times of a checkpoint's files, to detect changes."""
     if not path.exists():
         return []
     if path.is_file() and path.name != CONFIG:

@@ -24,7 +24,7 @@ LOGITS_BYTES = 32 << 20  # of all tokens; several arrays of that size exist at a
 RANGES = 8
 """Number of ranges of layers that are measured; kinds of weights differ more than neighbouring layers do."""
 OUTSTANDING = 1.5
-"""Ranges whose divergence exceeds their kind's typical one by this factor are measured layer by layer."""
+"""Ranges whose divergence per element exceeds their kind's mean by this factor are measured layer by layer."""
 
 
 @dataclass(frozen=True)

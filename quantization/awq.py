@@ -1,9 +1,9 @@
-"""AWQ: 4-bit codes with a zero point and a scale for each group of inputs (Lin et al. 2023, arXiv:2306.00978).
+"""AWQ: 4-bit codes with a zero point and a scale per group of inputs (Lin et al. 2023, arXiv:2306.00978).
 
     w' = (code - zero) * scale
 
-Words hold the codes of eight consecutive outputs: output ``i`` is at bit ``4 * (i % 2 * 4 + i // 2)``. Codes come from
-checkpoints only: to choose them, AWQ needs activations.
+Words hold the codes of eight consecutive outputs: output ``i`` is at bit ``4 * (i % 2 * 4 + i // 2)``. Codes are only
+copied from checkpoints: choosing them would need activations.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from quantization.group import model_dtype
 from quantization.schemes import Scheme
 
 NIBBLES = np.array([0, 4, 1, 5, 2, 6, 3, 7])
-"""The nibble of each of the eight outputs in a word."""
+"""The nibble of each of a word's eight outputs."""
 
 
 def tensors(shape: tuple[int, ...], scheme: Scheme, layout: str) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -43,7 +43,7 @@ def tensors(shape: tuple[int, ...], scheme: Scheme, layout: str) -> dict[str, tu
 def decode_rows(
     made: dict[str, np.ndarray], scheme: Scheme, shape: tuple[int, ...], layout: str
 ) -> Iterator[np.ndarray]:
-    """The weights of ``shape`` [..., N, K] as one matrix of rows [n, K] at a time, in the model dtype."""
+    """Dequantize weights of ``shape`` [..., N, K], one matrix of rows [n, K] at a time, in the model dtype."""
     stored = [array.reshape(-1, *array.shape[-2:]) for array in (made["qweight"], made["qzeros"], made["scales"])]
     for words, zeros, scales in zip(*stored, strict=True):
         levels = unpack(words).astype(np.int16) - np.repeat(unpack(zeros).astype(np.int16), scheme.group, axis=0)
@@ -52,6 +52,6 @@ def decode_rows(
 
 
 def unpack(words: np.ndarray) -> np.ndarray:
-    """Codes uint8 [n, 8 m] of words uint32 [n, m]."""
+    """Unpack words uint32 [n, m] to codes uint8 [n, 8 m]."""
     shifts = (NIBBLES * 4).astype(np.uint32)
     return ((words[..., None] >> shifts) & np.uint32(15)).astype(np.uint8).reshape(len(words), -1)

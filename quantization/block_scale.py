@@ -1,4 +1,4 @@
-"""Block-scaled fp8, the format of DeepSeek-V3's checkpoints: one scale for a block of outputs and inputs.
+"""Block-scaled fp8, the format of DeepSeek-V3's checkpoints: one scale per block of outputs and inputs.
 
 scale = max |w| / largest fp8, in float32        code = fp8(w / scale)        w' = code * scale
 
@@ -28,10 +28,9 @@ def tensors(shape: tuple[int, ...], scheme: Scheme, layout: str) -> dict[str, tu
 
 
 def encode_rows(blocks: Blocks, shape: tuple[int, ...], scheme: Scheme, layout: str) -> dict[str, np.ndarray]:
-    """Codes float8 of ``shape`` [..., N, K] and scales float32 [..., ceil(N / rows), ceil(K / group)].
+    """Quantize to codes float8 of ``shape`` [..., N, K] and scales float32 [..., ceil(N / rows), ceil(K / group)].
 
-    blocks() gives the weight in pieces, each some of its rows [..., K] in order. Raises ValueError for NaN and
-    infinities.
+    blocks() yields the weight in pieces of consecutive rows [..., K]. Raises ValueError for NaN and infinities.
     """
     made = {kind: np.empty(size, np.dtype(dtype)) for kind, (size, dtype) in tensors(shape, scheme, layout).items()}
     codes, scales = (array.reshape(-1, array.shape[-1]) for array in made.values())
@@ -50,14 +49,14 @@ def encode_rows(blocks: Blocks, shape: tuple[int, ...], scheme: Scheme, layout: 
 def decode_rows(
     made: dict[str, np.ndarray], scheme: Scheme, shape: tuple[int, ...], layout: str
 ) -> Iterator[np.ndarray]:
-    """The weights as blocks of rows [n, K] in the model dtype."""
+    """Dequantize to blocks of rows [n, K] in the model dtype."""
     scales = made["weight_scale_inv"].reshape(-1, scheme.groups(shape[-1]))
     for number, strip in enumerate(_strips([made["weight"]], shape, scheme.rows)):
         yield (strip.astype(np.float32) * _spread(scales[number], scheme, shape[-1])).astype(model_dtype(scheme))
 
 
 def _strips(blocks: Iterable[np.ndarray], shape: tuple[int, ...], rows: int) -> Iterator[np.ndarray]:
-    """Rows that share scales, [n, K]: ``rows`` of them, fewer at the end of a matrix."""
+    """Yield strips of rows [n, K] that share scales; n is ``rows``, or less at the end of a matrix."""
     outputs, inputs = shape[-2:]
     first, waiting = 0, np.empty((0, inputs), np.float32)
     for block in blocks:

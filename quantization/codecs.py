@@ -1,4 +1,4 @@
-"""The codec of each kind of scheme: a module with ``tensors``, ``encode_rows`` (all but AWQ) and ``decode_rows``."""
+"""The codec of each kind of scheme: a module with ``tensors``, ``encode_rows`` (except AWQ) and ``decode_rows``."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""GPTQ: the error of each column is made up for by the columns after it (Frantar et al. 2022, arXiv:2210.17323).
+"""GPTQ: the rounding error of each column is compensated in later columns (Frantar et al. 2022, arXiv:2210.17323).
 
 With H = X^T X of a layer's inputs and U the upper Cholesky factor of its inverse, H^-1 = U^T U, column k of a weight
-is rounded to q_k and every later column j changes by -(w_k - q_k) / U[k, k] * U[k, j]. Columns come in the order of
-their mean squares, the largest first ("act order" of the authors' code), so that most columns make up for their errors.
-Scales are those of the weighted search, chosen before. Columns behind a span change once, by a product with the errors
-of all of its columns. Rows are independent.
+is rounded to q_k and every later column j changes by -(w_k - q_k) / U[k, k] * U[k, j]. Columns are processed by
+descending mean square ("act order" in the authors' code), so that the most columns remain to compensate large errors.
+Scales are chosen before, by the weighted search. Columns after a span are updated once, by a matmul with the errors
+of the span's columns. Rows are independent.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from quantization import group
 from quantization.scale_search import middles
 from quantization.schemes import Scheme
 
-DAMPING = 0.01  # of the mean of the diagonal, added to it (the paper's section 3.3)
-SPAN, PART = 128, 32  # columns
-ROWS = 4096  # of a weight that are in memory in float32
-INVERTED = 256  # sizes of triangles that are inverted as they are
+DAMPING = 0.01  # share of the mean diagonal that is added to the diagonal (the paper's section 3.3)
+SPAN, PART = 128, 32  # block sizes in columns
+ROWS = 4096  # rows of a weight processed at a time, in float32
+INVERTED = 256  # triangular matrices up to this size are inverted directly
 
 
 def encode(weight: np.ndarray, hessian: np.ndarray, scheme: Scheme) -> dict[str, np.ndarray]:
-    """Codes q_weight uint32 [N, words] and scales q_scale float16 [N, groups] of a weight [N, K], NK.
+    """Quantize a weight [N, K] to codes q_weight uint32 [N, words] and scales q_scale float16 [N, groups].
 
-    hessian: X^T X [K, K] of inputs X [tokens, K], float; a positive factor does not matter. scheme: with searched
-    scales. Time is that of 2 N K^2 + K^3 operations, memory that of a few K x K matrices in float64. Raises ValueError
-    for weights that float16 cannot hold.
+    hessian: X^T X [K, K] of inputs X [tokens, K], up to a positive factor. scheme: a scheme with searched
+    scales. Takes 2 N K^2 + K^3 operations and memory for a few K x K matrices in float64. Raises ValueError
+    for weights that overflow float16.
     """
     inputs = weight.shape[1]
     squares = np.array(np.diagonal(hessian), np.float32)
@@ -45,22 +45,22 @@ def encode(weight: np.ndarray, hessian: np.ndarray, scheme: Scheme) -> dict[str,
 
 
 def _scales(rows: np.ndarray, squares: np.ndarray, scheme: Scheme) -> np.ndarray:
-    """float16 [N, groups]"""
+    """Scales of the weighted search, float16 [N, groups]."""
     return group.encode_rows(lambda: [rows], rows.shape, scheme, "NK", squares)["q_scale"]
 
 
 def inverse_factor(hessian: np.ndarray) -> np.ndarray:
-    """U, upper triangular, of H^-1 = U^T U for the damped H; float32 [K, K]. Inputs that are always 0 cost nothing."""
+    """The upper triangular U with H^-1 = U^T U for the damped H, float32 [K, K]. Errors of all-zero inputs are free."""
     damped = hessian.astype(np.float64)
     diagonal = np.einsum("ii->i", damped)
     diagonal += DAMPING * diagonal.mean() or 1.0
-    # H = L L^T in reversed order is H = R R^T with R upper triangular, and U = R^-1.
+    # Cholesky in reversed order gives H = R R^T with R upper triangular, so U = R^-1.
     reversed_factor = np.linalg.cholesky(damped[::-1, ::-1])
     return np.ascontiguousarray(_inverse_of_lower(reversed_factor)[::-1, ::-1], np.float32)
 
 
 def _inverse_of_lower(lower: np.ndarray) -> np.ndarray:
-    """Of a lower triangular matrix, by halves: a third of the operations of a general inverse."""
+    """Invert a lower triangular matrix by recursive halving, with a third of the operations of a general inverse."""
     size = len(lower)
     if size <= INVERTED:
         return np.tril(np.linalg.inv(lower))
@@ -73,7 +73,7 @@ def _inverse_of_lower(lower: np.ndarray) -> np.ndarray:
 
 
 def _rounded(columns: np.ndarray, scales: np.ndarray, factor: np.ndarray, scheme: Scheme) -> np.ndarray:
-    """Codes uint8 of weights, which are overwritten, with the scales of each; all [K, N]."""
+    """Round weights with error feedback to codes uint8; columns, scales and codes are [K, N]. Overwrites columns."""
     inverse = np.divide(1, scales, out=np.zeros_like(scales), where=scales != 0)
     levels, between = scheme.levels.astype(np.float32), middles(scheme)
     codes = np.empty(columns.shape, np.uint8)

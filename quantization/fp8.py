@@ -1,8 +1,8 @@
-"""Per-tensor fp8: weights as float8, with one scale for a whole tensor where the scheme has scales.
+"""Per-tensor fp8: weights as float8, with one scale per tensor if the scheme has scales.
 
 scale = max(max |w| / largest fp8, tiny), in float16        code = fp8(w / scale)        w' = code * scale
 
-Inputs of products have a scale by the same formula where the scheme rounds them, too; it is ``q_calibration_scale``.
+If the scheme also rounds inputs of matmuls, their scale ``q_calibration_scale`` has the same formula.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Blocks = Callable[[], Iterable[np.ndarray]]
 
 
 def tensors(shape: tuple[int, ...], scheme: Scheme, layout: str) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Shape and dtype of the tensors of a weight of ``shape``. q_calibration_scale: of inputs, unused where they are
-    not rounded."""
+    """Shape and dtype of the tensors of a weight of ``shape``. q_calibration_scale: scale of the inputs, unused if
+    these are not rounded."""
     made = {"q_weight": (shape, scheme.storage_dtype)}
     if scheme.scaled:
         made |= {"q_scale": ((1,), "float32"), "q_calibration_scale": ((1,), "float32")}
@@ -32,9 +32,11 @@ def tensors(shape: tuple[int, ...], scheme: Scheme, layout: str) -> dict[str, tu
 def encode_rows(
     blocks: Blocks, shape: tuple[int, ...], scheme: Scheme, layout: str, input_scale: float = 1.0
 ) -> dict[str, np.ndarray]:
-    """Codes float8 of ``shape``; with scales also q_scale and q_calibration_scale, the input_scale, float32 [1].
+    """Quantize to codes float8 of ``shape``; with scales also q_scale and q_calibration_scale, float32 [1].
 
-    Raises ValueError for NaN, infinities and values beyond float16.
+    input_scale: the value of q_calibration_scale.
+
+    Raises ValueError for NaN, infinities and values that overflow float16.
     """
     codes = np.empty((prod(shape[:-1]), shape[-1]), _code_dtype(scheme))
     scale = tensor_scale(largest_magnitude(blocks()), scheme) if scheme.scaled else np.float32(1)
@@ -55,14 +57,14 @@ def encode_rows(
 def decode_rows(
     made: dict[str, np.ndarray], scheme: Scheme, shape: tuple[int, ...], layout: str
 ) -> Iterator[np.ndarray]:
-    """The weights as blocks of rows [n, K] in float16."""
+    """Dequantize to blocks of rows [n, K] in float16."""
     scale = made["q_scale"].astype(np.float16) if scheme.scaled else np.float16(1)
     for part in _parts(made["q_weight"].reshape(-1, shape[-1])):
         yield part.astype(np.float16) * scale
 
 
 def max_error(weights: np.ndarray, scale: float, scheme: Scheme) -> np.ndarray:
-    """Upper bound of |w - decoded| for weights float16: half a step of the code, and float16's own rounding."""
+    """Upper bound of |w - decoded| for float16 weights: half a step of the code, plus float16 rounding."""
     info = ml_dtypes.finfo(_code_dtype(scheme))
     magnitudes = np.abs(weights.astype(np.float32))
     step = np.maximum(magnitudes * float(info.eps), float(info.smallest_subnormal) * scale)
@@ -70,9 +72,9 @@ def max_error(weights: np.ndarray, scale: float, scheme: Scheme) -> np.ndarray:
 
 
 def tensor_scale(largest: np.float32, scheme: Scheme) -> np.float32:
-    """The scale of a tensor whose largest magnitude is ``largest``, rounded to float16 on the way.
+    """The scale of a tensor with maximum magnitude ``largest``, with intermediate rounding to float16.
 
-    Infinite where float16 cannot hold ``largest``.
+    Infinite if ``largest`` overflows float16.
     """
     top = largest_code(scheme)
     smallest = np.float16(1.0 / (top * SMALLEST_SCALE_STEPS))

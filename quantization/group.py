@@ -1,11 +1,11 @@
-"""Group quantization: integer codes packed into uint32 words, one scale per group of ``scheme.group`` inputs.
+"""Group quantization: integer codes packed into uint32 words, with one scale per group of ``scheme.group`` inputs.
 
     scale = max |w| / zero_point        code = clamp(round(w / scale + zero_point), 0, max_code)
     w'    = (code - zero_point) * scale
 
-``mlc_compiler/tir/code_words.py`` says how codes lie in words. Codes beyond the last input are 0. float16 schemes round
-to float16 after every step, bfloat16 ones compute in float32 with a rounded scale (in the KN layout, an unrounded one):
-the files of the MLC format depend on it.
+``mlc_compiler/tir/code_words.py`` defines the packing of codes; codes beyond the last input are 0. float16 schemes round
+to float16 after every step, bfloat16 ones compute in float32 with a rounded scale (in the KN layout, an unrounded one),
+to reproduce mlc_llm's files byte for byte.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from quantization.scale_search import middles, search, search_inputs
 from quantization.schemes import Scheme
 
 BLOCK_ELEMENTS = 1 << 17
-COMPILED_ELEMENTS = 1 << 18  # smaller weights are not worth compiling a kernel for
+COMPILED_ELEMENTS = 1 << 18  # smaller weights do not justify compiling a kernel
 Blocks = Callable[[], Iterable[np.ndarray]]
 Kernel = Callable[..., None]
 _HALF = np.dtype(np.float16)
@@ -56,10 +56,10 @@ def encode(weight: np.ndarray, scheme: Scheme, layout: str | None = None) -> dic
 def encode_rows(
     blocks: Blocks, shape: tuple[int, ...], scheme: Scheme, layout: str, importance: np.ndarray | None = None
 ) -> dict[str, np.ndarray]:
-    """As ``encode`` for a weight of ``shape``; blocks() gives it in pieces, each some of its rows [..., K] in order.
+    """As ``encode`` for a weight of ``shape``; blocks() yields it in pieces of consecutive rows [..., K].
 
-    importance: float32 [K], of the inputs, for a scheme with searched scales. Raises ValueError for NaN, infinities and
-    values beyond the model dtype.
+    importance: float32 [K], importances of the inputs, for a scheme with searched scales. Raises ValueError for NaN,
+    infinities and values that overflow the model dtype.
     """
     made, not_finite = _encode(blocks, shape, scheme, layout, importance)
     if not_finite:
@@ -92,7 +92,7 @@ def decode_rows(
 
 
 def unpack(words: np.ndarray, scheme: Scheme) -> np.ndarray:
-    """Codes uint8 [..., groups * group] of words uint32 [..., words]."""
+    """Unpack words uint32 [..., words] to codes uint8 [..., groups * group]."""
     of = scheme.code_words
     runs, positions = words.reshape(*words.shape[:-1], -1, of.run_words), np.arange(of.run)
     if of.is_split:
@@ -115,7 +115,7 @@ def _mask(bits: int) -> np.uint32:
 def max_error(scales: np.ndarray, scheme: Scheme) -> np.ndarray:
     """Upper bound of |w - decoded| for a finite weight w (already in model_dtype), per group, as float32.
 
-    Half a step, plus what rounding to the model dtype adds. It does not hold for searched scales, which may clip.
+    Half a step, plus rounding to the model dtype. It does not hold for searched scales, which may clip.
     """
     info = ml_dtypes.finfo(model_dtype(scheme))
     slack = 2 * scheme.zero_point * float(info.eps)
@@ -124,7 +124,7 @@ def max_error(scales: np.ndarray, scheme: Scheme) -> np.ndarray:
 
 
 def row_slices(rows: np.ndarray) -> Iterator[np.ndarray]:
-    """A matrix in pieces of whole rows, of about BLOCK_ELEMENTS."""
+    """Split a matrix into blocks of whole rows with about BLOCK_ELEMENTS elements."""
     step = max(1, BLOCK_ELEMENTS // max(1, rows.shape[1]))
     return (rows[start : start + step] for start in range(0, len(rows), step))
 
@@ -162,7 +162,7 @@ def laid_out(array: np.ndarray, layout: str) -> np.ndarray:
 
 
 def _kernel(scheme: Scheme, source: str, layout: str, importance: np.ndarray | None) -> Kernel | None:
-    """A function of weights, codes, scales, largest magnitudes and the number of groups, see ``kernels``."""
+    """A compiled kernel (weights, codes, scales, largest magnitudes, number of groups), see ``kernels``; or None."""
     if not scheme.search:
         return kernels.encode_kernel(scheme, source, layout)
     tried, weights = search_inputs(scheme, importance)
@@ -204,7 +204,7 @@ def _encode_block(
 def _encode_compiled(
     kernel: Kernel, rows: np.ndarray, scheme: Scheme, words: np.ndarray, scales: np.ndarray
 ) -> bool | None:
-    """As ``_encode_block`` for rows of whole groups; None, with words and scales undefined, when a weight is NaN."""
+    """As ``_encode_block``, for rows of whole groups; None, with undefined words and scales, if a weight is NaN."""
     codes = np.empty(rows.shape, np.uint8)
     largest = np.empty(scales.shape, kernels.BITS[scheme.model_dtype])
     kernel(np.ascontiguousarray(rows), codes, scales, largest, scales.size)
@@ -231,7 +231,7 @@ def _as_float(array: np.ndarray) -> np.ndarray:
 
 
 def _largest(groups: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Largest |w| of every group, NaN ignored, and whether all weights are finite."""
+    """Maximum |w| of every group, ignoring NaN, and whether all weights are finite."""
     magnitudes = np.abs(groups)
     largest = np.maximum.reduceat(magnitudes.reshape(-1), np.arange(0, magnitudes.size, groups.shape[1]))
     if np.isnan(largest).any():
@@ -241,7 +241,7 @@ def _largest(groups: np.ndarray) -> tuple[np.ndarray, bool]:
 
 
 def _codes(groups: np.ndarray, divisor: np.ndarray, scheme: Scheme) -> np.ndarray:
-    """Codes uint8, in the shape of ``groups``, whose contents are overwritten. 0/0 becomes code 0."""
+    """Codes uint8 in the shape of ``groups``, which is overwritten. 0/0 becomes code 0."""
     halves = scheme.model_dtype == "float16" and scheme.rounding == "model"
     values = np.divide(groups, divisor[:, None], out=groups)
     if halves:
@@ -268,7 +268,7 @@ def _round_to_half(values: np.ndarray) -> None:
 
 
 def pack(codes: np.ndarray, scheme: Scheme) -> np.ndarray:
-    """Codes uint8 [N, groups * group] as words uint32 [N, words]."""
+    """Pack codes uint8 [N, groups * group] into words uint32 [N, words]."""
     if scheme.bits == 8:
         return codes.view("<u4")
     if scheme.bits == 4:

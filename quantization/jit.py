@@ -1,4 +1,4 @@
-"""JIT compilation of one tensor function, for kernels that conversion runs."""
+"""JIT compilation of single tensor functions, for the kernels of conversion."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SYMBOL = "tensor_function"
 
 
 class CompiledFunction:
-    """Call it with contiguous arrays for the buffers, then integers for the symbolic sizes.
+    """A compiled function; call it with contiguous arrays for the buffers, then integers for the symbolic sizes.
 
     Calls run on the caller's thread and release the GIL.
     """
@@ -30,7 +30,7 @@ class CompiledFunction:
         func = LowerBlocks().run(IRModule({SYMBOL: func}))[SYMBOL]
         emit_function(declare_function(module, func, SYMBOL), func, target)
         optimized, machine = optimize(str(module), target)
-        # llvmlite's memory manager places code and constants together, so that 32-bit relative addresses reach.
+        # llvmlite's memory manager places code and constants within the reach of 32-bit relative addresses.
         self._engine = llvm.create_mcjit_compiler(optimized, machine, use_lmm=True)
         self._engine.finalize_object()
         self._buffers = len(func.buffers)

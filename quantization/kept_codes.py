@@ -1,4 +1,4 @@
-"""Weights that are already quantized: integer levels as codes of a group scheme, or the form they are stored in."""
+"""Already quantized weights: represent their integer levels in a group scheme, or keep their stored form."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Levels:
     group: int
 
     def values(self) -> np.ndarray:
-        """float32 [N, K]"""
+        """The dequantized weights, float32 [N, K]."""
         return self.levels.astype(np.float32) * np.repeat(self.scales.astype(np.float32), self.group, axis=1)
 
 
 @dataclass(frozen=True)
 class StoredForm:
-    """How a checkpoint stores a quantized weight [N, K] whose format is that of a kind of scheme.
+    """A quantized weight [N, K] of a checkpoint, stored in the format of one of the scheme kinds.
 
-    kind: of the schemes; block: how many outputs and inputs share a scale.
-    read: returns a stored tensor by the name that it has in the scheme's layers, outputs along its first axis.
+    kind: kind of the schemes; block: numbers of outputs and inputs that share a scale.
+    read: returns a stored tensor by its name in the scheme's layers, with outputs along the first axis.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class StoredForm:
     read: Callable[[str], np.ndarray]
 
     def fits(self, scheme: Scheme) -> bool:
-        """Whether the scheme can keep the weight as it is stored."""
+        """Whether the scheme can keep the stored form."""
         return (self.kind, *self.block) == (scheme.kind, scheme.rows, scheme.group)
 
 
@@ -50,10 +50,10 @@ def fits(group: int, scheme: Scheme) -> bool:
 
 
 def encode_levels(parts: Sequence[Levels], scheme: Scheme) -> dict[str, np.ndarray] | None:
-    """Codes and scales, NK, of matrices stacked along axis 0; None when most groups would not keep their levels.
+    """Codes and scales (NK) of matrices stacked along axis 0; None if most groups would not keep their levels.
 
-    A group keeps its levels when they, or their negatives with the negated scale, are codes of the scheme; other groups
-    are requantized.
+    A group keeps its levels if they, or their negatives with the negated scale, are representable in the scheme; other
+    groups are requantized.
     """
     signs = [_signs(_grouped(part, scheme), scheme) for part in parts]
     kept = sum(np.count_nonzero(part) for part in signs)
@@ -82,7 +82,7 @@ def _grouped(part: Levels, scheme: Scheme) -> np.ndarray:
 
 
 def _signs(grouped: np.ndarray, scheme: Scheme) -> np.ndarray:
-    """1 where the levels of a group are codes, -1 where their negatives are, 0 where neither: int16 [N, groups]."""
+    """int16 [N, groups]: 1 if a group's levels are representable, -1 if their negatives are, else 0."""
     lowest, highest = -scheme.zero_point, (1 << scheme.bits) - 1 - scheme.zero_point
     low, high = grouped.min(axis=-1), grouped.max(axis=-1)
     as_is = (low >= lowest) & (high <= highest)

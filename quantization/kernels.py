@@ -1,7 +1,7 @@
-"""Group quantization compiled by our own compiler: largest magnitude, scale and codes of every group in one pass.
+"""Group quantization kernels, compiled by this compiler: maximum magnitude, scale and codes of a group in one pass.
 
-The arithmetic and every rounding are those of ``group``, so results are bit-identical; codes are packed into words by
-numpy. It is about ten times as fast as numpy, and compiles in 30 ms.
+Arithmetic and rounding are those of ``group``, so that results are bit-identical; numpy packs the codes into words.
+The kernels are about ten times as fast as numpy, and compile in 30 ms.
 """
 
 # The bodies are TVMScript, parsed from source; they do not type-check as Python.
@@ -26,15 +26,15 @@ SOURCES = ("float16", "bfloat16", "float32")
 INFINITY_BITS = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000}
 BITS = {"float16": "uint16", "bfloat16": "uint16", "float32": "uint32"}
 SIGN_LESS = {"uint16": 0x7FFF, "uint32": 0x7FFFFFFF}
-ROUNDING = 2.0**23  # added to a small float32, it leaves the nearest integer in the lowest bits
+ROUNDING = 2.0**23  # adding it to a small float32 rounds to the nearest integer, in the lowest bits
 LOWEST_GAIN = -3.0e38  # below every gain
 _compiling = threading.Lock()
 
 
 def encode_kernel(scheme: Scheme, source: str, layout: str) -> CompiledFunction | None:
-    """A function (weights [n, group], codes uint8 [n, group], scales [n], bits of the largest magnitudes [n], n).
+    """A kernel (weights [n, group], codes uint8 [n, group], scales [n], bits of the maximum magnitudes [n], n).
 
-    source: dtype of the weights. None where there is no kernel: other dtypes, an unknown CPU.
+    source: dtype of the weights. None for unsupported dtypes or CPUs.
     """
     if scheme.kind != "group" or source not in SOURCES:
         return None
@@ -45,8 +45,8 @@ def encode_kernel(scheme: Scheme, source: str, layout: str) -> CompiledFunction 
 def search_kernel(scheme: Scheme, source: str, tries: int) -> CompiledFunction | None:
     """As ``encode_kernel``, with searched scales.
 
-    Before the sizes n and m it takes four float32 arrays: candidate levels [tries] of the largest weight, levels and
-    middles of the scheme, importance [m, group].
+    Before the sizes n and m, the kernel takes four float32 arrays: candidate levels [tries] of the largest weight,
+    levels of the scheme, midpoints between them, and importances [m, group].
     """
     return _compiled(_search, scheme, source, tries) if source in SOURCES else None
 
@@ -65,7 +65,7 @@ def _compile_once(build: Callable[..., PrimFunc], *arguments: Any) -> CompiledFu
 
 
 def _encode(scheme: Scheme, source: str, unrounded: bool) -> PrimFunc:
-    """unrounded: divide by the scale before it is rounded to the model dtype."""
+    """The tensor function of ``encode_kernel``. unrounded: divide by the scale as it is before rounding."""
     dtype, group = scheme.model_dtype, scheme.group
     step = "float16" if (dtype, scheme.rounding) == ("float16", "model") else "float32"
     divisor = "float32" if unrounded else dtype
@@ -113,10 +113,10 @@ def _encode(scheme: Scheme, source: str, unrounded: bool) -> PrimFunc:
 
 
 def _search(scheme: Scheme, source: str, tries: int) -> PrimFunc:
-    """As ``scale_search.search``. try 0 divides by the plain scale, the last one by the best scale so far.
+    """The tensor function of ``search_kernel``; the same algorithm as ``scale_search.search``.
 
-    tries: number of candidate levels of the largest weight. levels, middles: of the scheme. importance: of group g in
-    row g modulo m.
+    Try 0 divides by the plain scale, the last one by the best scale so far. tries: number of candidate levels of the
+    largest weight. levels, middles: of the scheme. importance: row g modulo m is that of group g.
     """
     group, count = scheme.group, 1 << scheme.bits
     plain_level, half = scheme.plain_level, group // 2

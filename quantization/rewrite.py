@@ -17,9 +17,9 @@ from quantization.stored_layers import StoredExperts, StoredLinear
 
 @dataclass(frozen=True)
 class Exceptions:
-    """Layers that are not quantized like the others, as shell patterns of their paths.
+    """Layers with special treatment, as shell patterns of their paths.
 
-    final_fc: output heads. kept: layers that no scheme quantizes, such as the routers of experts.
+    final_fc: output heads. kept: layers that are never quantized, such as the routers of experts.
     """
 
     final_fc: tuple[str, ...] = ("lm_head",)
@@ -33,7 +33,7 @@ class Exceptions:
 
 
 def quantized_names(name: str) -> tuple[str, str]:
-    """``x.weight`` -> ``x.q_weight``, ``x.q_scale``"""
+    """The names of codes and scales: ``x.weight`` -> ``x.q_weight``, ``x.q_scale``."""
     path = name.removesuffix("weight")
     return f"{path}q_weight", f"{path}q_scale"
 
@@ -56,7 +56,7 @@ class GroupQuantized(nn.Module):
         )
 
     def taken(self, indices: Tensor, dtype: str) -> Tensor:
-        """Take elements of the weight along axis 0 and dequantize only these."""
+        """Take rows of the weight along axis 0, and dequantize only these."""
         codes, scales = (op.take(x, indices, axis=0) for x in (self.q_weight, self.q_scale))
         return self.dequantized(codes, scales, dtype)
 
@@ -66,7 +66,7 @@ class GroupQuantized(nn.Module):
 
 
 class GroupQuantizeLinear(GroupQuantized):
-    """``nn.Linear`` with group-quantized weight; the bias, if any, is kept."""
+    """``nn.Linear`` with a group-quantized weight; a bias is not quantized."""
 
     def __init__(self, linear: nn.Linear, scheme: Scheme):
         super().__init__(linear.weight, scheme, scheme.layout)
@@ -86,12 +86,12 @@ class GroupQuantizeEmbedding(GroupQuantized):
         return self.taken(indices, "float32")
 
     def lm_head_forward(self, x: Tensor) -> Tensor:
-        """The table as output head: ``x @ table.T``."""
+        """Use the table as output head: ``x @ table.T``."""
         return self.times(x)
 
 
 class GroupQuantizeExperts(GroupQuantized):
-    """``nn.Experts`` with group-quantized weight."""
+    """``nn.Experts`` with a group-quantized weight."""
 
     def __init__(self, experts: nn.Experts, scheme: Scheme):
         super().__init__(experts.weight, scheme, scheme.layout)
@@ -103,10 +103,10 @@ class GroupQuantizeExperts(GroupQuantized):
 
 
 class PerTensorQuantized(nn.Module):
-    """A weight in float8, times one scale where the scheme has scales.
+    """A weight in float8, with one scale if the scheme has scales.
 
-    Where the scheme rounds inputs of products to float8, ``q_calibration_scale`` is their scale; it belongs to the
-    format of other schemes, too.
+    If the scheme rounds inputs of matmuls to float8, ``q_calibration_scale`` is their scale; the format of other
+    schemes has it, too.
     """
 
     layout = "NK"
@@ -120,7 +120,7 @@ class PerTensorQuantized(nn.Module):
         self.scheme = scheme
 
     def rounded(self, x: Tensor) -> Tensor:
-        """The input x as its float8 codes have it, where the scheme rounds inputs; computed in float32."""
+        """The input x rounded to float8 with its scale, if the scheme rounds inputs; computed in float32."""
         if not self.scheme.float8_inputs:
             return x
         top, scale = fp8.largest_code(self.scheme), self.q_calibration_scale
@@ -128,12 +128,12 @@ class PerTensorQuantized(nn.Module):
         return (codes.astype("float32") * scale).astype(x.dtype)
 
     def scaled(self, y: Tensor) -> Tensor:
-        """Multiply a product with the codes by the scale, which gives the product with the weight."""
+        """Multiply the result of a matmul with the codes by the scale."""
         return y * self.q_scale.astype(y.dtype) if self.scheme.scaled else y
 
 
 class PerTensorQuantizeLinear(PerTensorQuantized):
-    """``nn.Linear`` with its weight in float8; the bias, if any, is kept."""
+    """``nn.Linear`` with its weight in float8; a bias is not quantized."""
 
     def __init__(self, linear: nn.Linear, scheme: Scheme):
         super().__init__(linear.weight, scheme)
@@ -157,7 +157,7 @@ class PerTensorQuantizeExperts(PerTensorQuantized):
 
 
 def faster_transformer_linear(linear: nn.Linear, scheme: Scheme) -> StoredLinear | GroupQuantizeLinear:
-    """Groups of inputs where the weight does not fill the tiles of FasterTransformer."""
+    """The quantized layer: FasterTransformer's format, or groups of inputs if the sizes do not fill its tiles."""
     fits = faster_transformer.fits(linear.weight.shape)
     return StoredLinear(linear, scheme) if fits else GroupQuantizeLinear(linear, scheme.of_ends)
 
@@ -180,7 +180,7 @@ EXPERTS: Mapping[str, Callable[[nn.Experts, Scheme], Quantized]] = {
 
 @dataclass(frozen=True)
 class WeightFormat:
-    """How one weight is stored. layout: of codes and scales, "NK" or "KN"."""
+    """The storage format of one weight. layout: of codes and scales, "NK" or "KN"."""
 
     scheme: Scheme
     layout: str
@@ -212,7 +212,7 @@ def quantize_model(model: nn.Module, scheme: Scheme, exceptions: Exceptions = Ex
 
 
 def _role(path: str, layer: nn.Module, exceptions: Exceptions, table_role: str) -> str:
-    """table_role: of token tables, which are output heads where the model has no other."""
+    """The role of a layer, see ``Scheme.parts``. table_role: HEAD for embedding tables that are tied output heads."""
     if isinstance(layer, nn.Embedding):
         return table_role
     return HEAD if exceptions.is_final_fc(path) else ""
@@ -227,6 +227,6 @@ def _quantized(path: str, layer: nn.Module, scheme: Scheme, exceptions: Exceptio
             return LINEARS[ends.kind](layer, ends) if scheme.quantize_final_fc else None
         case nn.Linear():
             return LINEARS[scheme.kind](layer, scheme)
-        case nn.Experts() if scheme.kind in EXPERTS:  # others keep them, as the MLC format does
+        case nn.Experts() if scheme.kind in EXPERTS:  # other kinds do not quantize experts, as in mlc_llm
             return EXPERTS[scheme.kind](layer, scheme)
     return None

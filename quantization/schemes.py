@@ -1,4 +1,4 @@
-"""The table of quantization schemes: how weights are stored, by name."""
+"""The table of quantization schemes."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ HEAD, TABLE = "head", "table"
 
 @dataclass(frozen=True)
 class Scheme:
-    """How the weights of a model are stored.
+    """A quantization scheme: the storage format of a model's weights.
 
     kind: "none" (cast only), "group" (integer codes and a scale per group of inputs), "fp8" (a scale per tensor),
         "block" (float8, a scale per block of outputs and inputs), "awq" (a checkpoint's codes, zero points, scales) or
         "ft" (FasterTransformer's codes, a scale per output).
-    model_dtype: of scales, norms, biases and everything that stays unquantized.
-    bits, group: size of a code; number of inputs that share a scale. rows: number of outputs that share it, in blocks.
-    storage_dtype: what holds the codes.
-    layout: "NK" as the checkpoint has it (outputs first); "KN" stores codes and scales transposed; "FT" is of
-        FasterTransformer. Embeddings are NK.
-    quantize_embedding, quantize_final_fc: whether the token table and the output head are quantized.
+    model_dtype: dtype of scales, norms, biases and all other unquantized parameters.
+    bits, group: bits per code; inputs per scale. rows: outputs per scale, for blocks.
+    storage_dtype: dtype of the array of codes.
+    layout: "NK", outputs first as in the checkpoint; "KN", codes and scales transposed; "FT", FasterTransformer's.
+        Embeddings are NK.
+    quantize_embedding, quantize_final_fc: whether the embedding table and the output head are quantized.
     zero_point: the code of weight 0. max_code: the largest code used.
     rounding: "model" rounds every step to model_dtype, "float32" computes in float32.
-    search: scales are chosen to minimise the squared error instead of from the largest weight.
+    search: scales minimize the squared error instead of being derived from the largest weight.
     scaled: whether there is a scale; only an fp8 scheme may have none.
-    float8_inputs: whether inputs of products are rounded to ``storage_dtype``, too, by scales measured on a text.
-    values: the code book, the integer weight in [-128, 127] of each code; without one, weights are code - zero_point.
-    parts: (shell pattern of layers' paths, or a role; name of the scheme that these layers have instead). The first
-        that fits decides. Roles: HEAD is an output head, also a token table that is one; TABLE any other token table.
+    float8_inputs: whether inputs of matmuls are also rounded to ``storage_dtype``, with scales measured on a text.
+    values: the codebook, an integer level in [-128, 127] for each code; without one, levels are code - zero_point.
+    parts: (shell pattern of layer paths, or a role; name of the scheme for these layers). The first match is
+        used. Roles: HEAD is an output head or a tied embedding table; TABLE is any other embedding table.
     """
 
     name: str
@@ -65,18 +65,18 @@ class Scheme:
 
     @property
     def levels(self) -> np.ndarray:
-        """The integer weight of every code, int16 [1 << bits], ascending; the weight itself is a scale times that."""
+        """The integer level of every code, int16 [1 << bits], ascending; a weight is its level times the scale."""
         plain = np.arange(1 << self.bits, dtype=np.int16) - np.int16(self.zero_point)
         return np.array(self.values, np.int16) if self.values else plain
 
     @property
     def plain_level(self) -> int:
-        """The level that a group's largest weight has when its scale is not searched."""
+        """The level of a group's largest weight if its scale is not searched."""
         return max(self.values, default=self.zero_point)
 
     @property
     def can_calibrate(self) -> bool:
-        """Whether statistics of activations choose something: codes of 4 to 6 bits, scales of float8 inputs."""
+        """Whether calibration applies: to codes of 4 to 6 bits, and to scales of float8 inputs."""
         parts = [SCHEMES[name] for _, name in self.parts]
         coded = (self.kind, self.model_dtype) == ("group", "float16") and self.bits in (4, 5, 6)
         own = coded or self.float8_inputs
@@ -84,30 +84,30 @@ class Scheme:
 
     @property
     def searched(self) -> Scheme:
-        """The same storage with searched scales, which use every code."""
+        """The scheme with the same storage format and searched scales, which use all codes."""
         return replace(self, search=True, rounding="float32")
 
     def part(self, path: str, role: str = "") -> Scheme:
-        """The scheme of the layer at ``path``, which may have a role."""
+        """The scheme for the layer at ``path`` with a role, if any."""
         found = (name for pattern, name in self.parts if fnmatchcase(path, pattern) or pattern == role)
         name = next(found, None)
         return self if name is None else SCHEMES[name]
 
     @property
     def of_ends(self) -> Scheme:
-        """The scheme of the token table and the output head, where these are quantized."""
+        """The scheme for the embedding table and the output head, if these are quantized."""
         return replace(self, kind="group", storage_dtype="uint32", layout="NK") if self.kind == "ft" else self
 
     @property
     def code_words(self) -> CodeWords:
-        """How codes lie in words."""
+        """The packing of codes into words."""
         return CodeWords(self.bits, self.group)
 
     def groups(self, inputs: int) -> int:
         return -(-inputs // self.group)
 
     def words(self, inputs: int) -> int:
-        """uint32 words that hold the codes of ``inputs`` weights; a partial group takes the space of a whole one."""
+        """Number of uint32 words for the codes of ``inputs`` weights; a partial group is padded to a whole one."""
         return self.groups(inputs) * self.code_words.group_words
 
 
@@ -121,7 +121,7 @@ def _without_ends(scheme: Scheme) -> Scheme:
 
 
 IQ4_NL = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-"""The code book of llama.cpp's type of that name: denser around 0, where most weights are."""
+"""The codebook of llama.cpp's IQ4_NL: denser around 0, where most weights are."""
 
 _NL = Scheme("q4f16_nl", "group", "float16", 4, 32, rounding="float32", search=True, values=IQ4_NL)
 _WIDE_HEAD = ((HEAD, "q8f16_1"),)
@@ -164,21 +164,21 @@ REFUSED = {
         "fp8_e4m3fn_bf16_block_scale",
     ),
 }
-"""Schemes of the MLC format that are not supported: why, and the scheme to take instead."""
+"""Unsupported schemes of mlc_llm: the reason, and the scheme to use instead."""
 
 
 def get_scheme(name: str) -> Scheme:
-    """The scheme called ``name`` (or its short form), or a mixture ``NAME,PATTERN=NAME,…`` of schemes of groups.
+    """The scheme called ``name`` (or its short form), or a mixture ``NAME,PATTERN=NAME,…`` of group schemes.
 
-    A pattern is as in ``Scheme.parts``. Raises UsageError with the names that exist, UnsupportedError for one of the
-    MLC format that this compiler lacks.
+    PATTERN: see ``Scheme.parts``. Raises UsageError with the list of names, UnsupportedError for a scheme of mlc_llm
+    that this compiler lacks.
     """
     base, *parts = name.split(",")
     return _mixture(_named(base), parts) if parts else _named(base)
 
 
 def mixture_name(base: str, parts: Iterable[tuple[str, str]]) -> str:
-    """The name of a mixture. parts: as of ``Scheme``."""
+    """The name of a mixture. parts: see ``Scheme.parts``."""
     return ",".join([base, *(f"{pattern}={name}" for pattern, name in parts)])
 
 

@@ -1,4 +1,4 @@
-"""Layers whose weights are in a format of others: block-scaled fp8, AWQ or FasterTransformer's."""
+"""Layers with weights in other tools' formats: block-scaled fp8, AWQ or FasterTransformer's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quantization.schemes import Scheme
 
 
 class StoredWeight(nn.Module):
-    """The tensors of the format under its own names, and their dequantization."""
+    """The tensors of the format under its own names, with their dequantization."""
 
     weight: Parameter
     weight_scale_inv: Parameter
@@ -27,7 +27,7 @@ class StoredWeight(nn.Module):
         self.bias = layer.bias
 
     def dequantized(self, dtype: str) -> Tensor:
-        """The weight [..., N, K]."""
+        """The dequantized weight [..., N, K]."""
         if self.scheme.kind == "awq":
             return op.dequantize_awq(self.qweight, self.qzeros, self.scales, group=self.scheme.group, dtype=dtype)
         if self.scheme.kind == "ft":
@@ -37,7 +37,7 @@ class StoredWeight(nn.Module):
 
 
 class StoredLinear(StoredWeight):
-    """``nn.Linear`` with its weight in the format; the bias, if any, is kept."""
+    """``nn.Linear`` with its weight in the format; a bias is not quantized."""
 
     def forward(self, x: Tensor) -> Tensor:
         return op.linear(x, self.dequantized(x.dtype), self.bias)

@@ -33,7 +33,7 @@ def from_text(data: bytes, *, where: str) -> dict[int, bytes]:
 
 
 def from_escaped(texts: Sequence[str], types: Sequence[int], *, where: str) -> dict[int, bytes]:
-    """Parse tokens by id from texts with Python's byte escapes; control tokens are omitted."""
+    """Parse tokens by id from texts with Python's byte escapes; control and unused tokens are omitted."""
     tokens = {}
     for i, (text, kind) in enumerate(zip(texts, types, strict=True)):
         if kind in (CONTROL, UNUSED):
