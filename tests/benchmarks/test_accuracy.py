@@ -1,4 +1,4 @@
-"""What accuracy is measured with: docstrings of a folder, importance matrices in files, ratios of divergences."""
+"""Parts of the accuracy benchmark: docstrings of a folder, importance matrices in files, ratios of divergences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/accuracy.md is what the results say."""
+"""docs/accuracy.md has the figures of the committed results."""
 
 from pathlib import Path
 

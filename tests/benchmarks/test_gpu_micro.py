@@ -37,7 +37,7 @@ ARCHITECTURES = {name: ONLY.get(name, ALL) for name in FUNCTIONS}
 
 
 def inner_loop(ptx: str) -> Counter[str]:
-    """Opcodes, with the sizes of vectors, between the last label to which a branch goes back and that branch."""
+    """Count opcodes (with vector sizes) of the last loop: from its label to the backward branch to it."""
     lines = [text.strip() for text in ptx.splitlines()]
     labels = {text[:-1]: i for i, text in enumerate(lines) if re.fullmatch(r"\$\w+:", text)}
     jumps = [(labels[m[1]], i) for i, text in enumerate(lines) if (m := re.search(r"bra(?:\.uni)?\s+(\$\w+);", text))]

@@ -1,4 +1,4 @@
-"""The arithmetic of ``benchmarks/peers``: what is rejected, figures and shares; and the protocol of its workers."""
+"""``benchmarks/peers``: rejected measurements, computed figures and shares, and the protocol of its workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scheduled products of ``benchmarks/`` against numpy, for this CPU and for CPUs without VNNI or AVX."""
+"""The scheduled matmuls of ``benchmarks/`` against numpy, for this CPU and for CPUs without VNNI or AVX."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TARGETS = ("cpu", "cpu:x86-64-v3", "cpu:generic")
 
 
 def product(func: PrimFunc, size: int, to: str) -> tuple[np.ndarray, np.ndarray]:
-    """The compiled and numpy's product of integers in float32, which are exact."""
+    """The compiled matmul's result and numpy's, for integers in float32, where both are exact."""
     a, b = (np.random.default_rng(i).integers(-4, 5, (size, size)).astype(np.float32) for i in range(2))
     c = np.full((size, size), np.nan, np.float32)
     build(func, to, num_threads=1)["main"](a, b, c)

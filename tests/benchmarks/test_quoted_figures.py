@@ -15,7 +15,7 @@ ENGINES = ("mlc O3", "llama.cpp", "openvino")
 
 
 def table(document: str, after: str) -> list[list[str]]:
-    """The cells of the rows of the first table after a text of a document, without its head."""
+    """The cells of the first table after a text in a document, row by row without the header."""
     lines = (ROOT / document).read_text().partition(after)[2].splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("|---"))
     rows = []
@@ -31,12 +31,12 @@ def results(name: str) -> Any:
 
 
 def shown(value: float) -> str:
-    """Three digits, or all of the integer part."""
+    """A figure with three significant digits, or rounded to an integer from 100 on."""
     return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
 
 
 def beside_peers(model: str, threads: int) -> list[str]:
-    """Prefill of 512 tokens and decoding after 128, of each engine."""
+    """Tokens/s of each engine: prefill of 512 tokens, then decode after 128 tokens."""
     wanted = (model, "q4", threads)
     (group,) = (g for g in results("against_peers")["groups"] if (g["model"], g["scheme"], g["threads"]) == wanted)
     cells = {tuple(c["cell"].values()): c["figures"] for c in group["cells"]}
@@ -45,7 +45,7 @@ def beside_peers(model: str, threads: int) -> list[str]:
 
 
 def beside_llama_cpp(model: str, threads: str, prompt: str) -> list[str]:
-    """Prefill of ours, of llama.cpp, their ratio; the same of decoding."""
+    """Tokens/s of prefill: ours, llama.cpp's and their ratio; then the same of decode."""
     suffix = "" if prompt == "128" else f"-{prompt}"
     ours, theirs = results(f"against_llama_cpp-{model}-q4f16_1-{threads}{suffix}")["speeds"]
     pairs = [(ours[kind], theirs[kind]) for kind in ("prefill", "decode")]

@@ -23,7 +23,8 @@ SHARED = {"num_attention_heads": 2, "rms_norm_eps": 1e-5, "tie_word_embeddings":
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkpoint's configuration, MODEL, what gen_config makes of a llama, DIR, and a text that is no text, BIN."""
+    """A working directory with MODEL (a checkpoint's config.json), DIR (a Llama's mlc-chat-config.json) and BIN (bytes
+    that are not UTF-8)."""
     monkeypatch.chdir(tmp_path)
     for name in ("MODEL", "DIR"):
         (tmp_path / name).mkdir()

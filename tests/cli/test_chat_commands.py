@@ -81,7 +81,7 @@ def test_set(talk: Conversation):
 
 
 def shown(pieces: list[str], in_thought: bool = False, width: int = 40) -> str:
-    """What stays on a terminal that shows no animation."""
+    """The display's output for the pieces on a console without animations."""
     file = io.StringIO()
     display = Terminal(Console(file=file, width=width, force_terminal=False), in_thought)
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""Commands on GPUs that are not there, and what ``compile`` writes for GPUs."""
+"""Commands for GPUs on a machine without one, and the files that ``compile`` writes for GPUs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(*words: object) -> None:
 
 
 def compile_error(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, list[str]]:
-    """The exit code of ``compile`` and what it says."""
+    """The exit code of ``compile`` and its error message."""
     status = main(["compile", *map(str, words)])
     return status, capsys.readouterr().err.splitlines()
 

@@ -1,4 +1,4 @@
-"""`mlc_cli embed` on the fake model: where texts come from, and the forms of the output."""
+"""`mlc_cli embed` on the fake model: sources of texts, and output formats."""
 
 from __future__ import annotations
 

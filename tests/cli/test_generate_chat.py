@@ -207,7 +207,7 @@ def test_chat_commands(folder, llm):
 
 @pytest.fixture
 def image_folder(tmp_path, monkeypatch):
-    """The same for a model that takes images, and the file image.png."""
+    """As ``folder``, for a model that takes images; image.png is in it."""
 
     def open_fake(folder, model_lib, num_threads, progress, device):
         return RealLLM(folder, FakeImages(with_images(256)), num_threads, progress=progress)

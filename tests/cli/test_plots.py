@@ -1,4 +1,4 @@
-"""What plots show; matplotlib, which is no dependency of the tests, is replaced by a recorder."""
+"""Contents of plots; matplotlib, which the tests do not depend on, is replaced by a recorder."""
 
 from __future__ import annotations
 

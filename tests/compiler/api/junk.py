@@ -114,7 +114,7 @@ def array(rng: Random, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def spoiled(rng: Random, x: np.ndarray) -> Any:
-    """The array with another dtype, layout, shape or type, mostly invalid."""
+    """The array with another dtype, layout, shape or type; the result is most often invalid."""
     if x.nbytes > 1 << 20 or max(x.shape, default=0) > 1 << 20:
         return x
     forms: list[Callable[[], Any]] = [

@@ -1,4 +1,4 @@
-"""Layers of experts with weights of any scheme, their operands and their results in numpy."""
+"""Expert layers with weights of any scheme, their operands and their results in numpy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from quantization.schemes import Scheme, get_scheme
 
 
 class Layer(nn.Module):
-    """Experts of which each row of the result has one, and SwiGLU if ``gated``."""
+    """An experts layer with one expert for each row, followed by SwiGLU if ``gated``."""
 
     def __init__(self, case: Case):
         self.experts = nn.Experts(case.experts, case.depth, case.columns * (1 + case.gated), case.bias)
@@ -34,9 +34,9 @@ class Layer(nn.Module):
 
 @dataclass(frozen=True)
 class Case:
-    """A product of ``len(ids)`` rows, each with the matrix of the expert in ``ids``; x has ``tokens`` rows.
+    """A matmul of ``len(ids)`` rows, each with the matrix of its expert in ``ids``; x has ``tokens`` rows.
 
-    symbolic: whether the number of rows is. columns: of the result.
+    symbolic: whether the number of rows is symbolic. columns: of the result.
     """
 
     ids: tuple[int, ...]
@@ -51,7 +51,8 @@ class Case:
     tokens: int = 3
 
     def module(self) -> tuple[IRModule, list[np.ndarray], list[np.ndarray], np.ndarray]:
-        """The module, the arguments of ``main`` without its tuple of parameters, these, and the expected result."""
+        """The module, the arguments of ``main`` without its tuple of parameters, the parameters, and the expected
+        result."""
         model, scheme, rng = Layer(self), get_scheme(self.scheme), np.random.default_rng(len(self.ids))
         plain = {n: self._random(rng, p.shape) for n, p in model.named_parameters()}
         formats = quantize_model(model, scheme)
@@ -82,7 +83,7 @@ class Case:
 def _stored(
     plain: dict[str, np.ndarray], scheme: Scheme, formats: dict[str, WeightFormat]
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Parameters as a scheme stores them, and what they mean in float32."""
+    """Parameters encoded by a scheme, and the float32 values that they encode."""
     stored, decoded = {}, {}
     for name, array in plain.items():
         if name not in formats:
@@ -107,7 +108,8 @@ def decode(made: dict[str, np.ndarray], scheme: Scheme, shape: tuple[int, ...], 
 
 @st.composite
 def expert_ids(draw: st.DrawFn, most: int) -> tuple[tuple[int, ...], int]:
-    """The experts of up to ``most`` rows, most often in order, and the number of experts, of which some have no row."""
+    """Expert ids of up to ``most`` rows, sorted in half of the cases, and the number of experts, some of which may have
+    no rows."""
     experts = draw(st.integers(1, 6))
     used = draw(st.lists(st.integers(0, experts - 1), min_size=1, max_size=3))
     ids = draw(st.lists(st.sampled_from(used), min_size=1, max_size=most))
@@ -115,7 +117,7 @@ def expert_ids(draw: st.DrawFn, most: int) -> tuple[tuple[int, ...], int]:
 
 
 def compiled(mod: IRModule, target: str, opt: str = "O3") -> tuple[Library, dict[str, str]]:
-    """The library of a module, and the names of the functions that pack its parameters, by the parameters' numbers."""
+    """The library of a module, and the names of the packing functions by parameter index."""
     library, lowered = build_prepared(run_passes(mod, methods()), target, num_threads=2, opt=opt)
     return library, dict(lowered.attrs.get("packed", {}))
 

@@ -1,4 +1,4 @@
-"""A toy back end, defined outside of the compiler, compiles and runs modules."""
+"""A toy back end, defined outside the compiler, compiles and runs modules."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class EmulatedLibrary(Library):
         return call
 
     def _memory_of(self, name: str, args: Sequence[Any]) -> Iterator[tuple[int, int]]:
-        """Addresses and sizes in bytes of the tensors in the arguments and in tables of weights."""
+        """Addresses and sizes in bytes of the tensors in the arguments, also of those in tables of weights."""
         for arg in args:
             if isinstance(arg, tvm_ffi.Tensor):
                 yield arg.data_ptr(), _nbytes(arg.shape, str(arg.dtype))
@@ -71,7 +71,7 @@ def _nbytes(shape: Sequence[int], dtype: str) -> int:
 
 
 def _any(process: Process, arg: Any) -> bytes:
-    """An argument as a TVMFFIAny; a tensor as a DLTensor over its own memory."""
+    """Convert an argument to a TVMFFIAny; a tensor becomes a DLTensor over its own memory."""
     if isinstance(arg, int):
         return struct.pack("<qq", TYPE_INT, arg)
     if isinstance(arg, float):

@@ -1,4 +1,5 @@
-"""The CPU's attention kernels against numpy: every option, tiles and pieces, three targets, any number of threads."""
+"""The CPU's attention kernels against numpy: every option, tiles, split contexts, three targets, any number of
+threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention over whole tensors: the kernel beside numpy, and the graphs that become its operator."""
+"""Attention over whole tensors: the kernel against numpy, and the graphs that are fused to its operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products with the matrices of experts on CPUs, against numpy."""
+"""Matmuls of experts on CPUs, against numpy."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_instruction_sets(target: str) -> None:
 
 
 def scheduled(case: Case) -> list[PrimFunc]:
-    """The tensor functions of products."""
+    """The scheduled tensor functions of the experts' matmuls."""
     passes = pipeline(Target("cpu:x86-64-v4"))
     names = [p.name for p in passes]
     mod = run_passes(case.module()[0], passes[: names.index("lower-blocks")])
@@ -55,7 +55,7 @@ def scheduled(case: Case) -> list[PrimFunc]:
 
 
 def rules(case: Case) -> list[tuple[object, object]]:
-    """The schedule rule of each tensor function, and the digits of activations."""
+    """The schedule rule of each tensor function, and its attribute ``expert_digits``."""
     return [(f.attrs.get("schedule"), f.attrs.get("expert_digits")) for f in scheduled(case)]
 
 

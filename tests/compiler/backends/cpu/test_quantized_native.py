@@ -1,4 +1,4 @@
-"""Products with quantized weights as machine code, for each dot product of bytes that this machine has."""
+"""Matmuls with quantized weights as machine code, for each int8 dot product instruction of this machine."""
 
 from __future__ import annotations
 

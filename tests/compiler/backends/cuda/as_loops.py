@@ -29,7 +29,7 @@ from tests.compiler.backends.toy import SerialLoops
 
 @dataclass(frozen=True)
 class ZeroScratch(Pass):
-    """Scratch buffers of scope ``ZEROED`` become ordinary ones that are filled with zeros first."""
+    """Turn scratch buffers of scope ``ZEROED`` into ordinary buffers that are filled with zeros first."""
 
     name = "zero-scratch"
 
@@ -50,7 +50,7 @@ class _ZeroScratch(LeadingAxes):
 
 @dataclass(frozen=True)
 class OrderSums(Pass):
-    """Both orders of threads must give the same bits: sums keep their order."""
+    """Keep the order of sums, so that both orders of threads give bit-identical results."""
 
     name = "order-sums"
 
@@ -59,7 +59,7 @@ class OrderSums(Pass):
 
 
 def passes(target: Target, descending: bool) -> list[Pass]:
-    """The pipeline of a CUDA target up to the kernels, which become loops; mathematical functions are the CPU's."""
+    """The pipeline of a CUDA target up to kernels, followed by simt-to-loops; mathematical functions are the CPU's."""
     replaced: dict[type[Pass], list[Pass]] = {
         LiftAllocs: [ZeroScratch(), LiftAllocs()],
         SplitKernels: [SimtToLoops(descending), OrderSums(), SerialLoops(), PlaceBarriers()],
@@ -77,9 +77,9 @@ def build_as_loops(
     descending: bool = False,
     level: int = 0,
 ) -> None:
-    """Compile what the CUDA back end makes of ``mod`` to a library for this machine's CPU.
+    """Compile a module with the CUDA schedules to a library for this machine's CPU.
 
-    level: of LLVM's optimizations, which take longer than small kernels run.
+    level: LLVM's optimization level; for small kernels optimizing takes longer than running.
     """
     lowered = run_passes(mod, passes(target, descending))
     cpu = Target("cpu")

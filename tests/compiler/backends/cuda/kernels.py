@@ -1,4 +1,4 @@
-"""Kernels as text, and what tests ask about lowered ones."""
+"""Kernels as TVMScript, and queries on lowered ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mlc_compiler.tir.threads import sync_scope
 
 
 def module(text: str, **sizes: int) -> IRModule:
-    """The module of one tensor function; names of ``sizes`` are replaced in its text."""
+    """Parse the module of one tensor function, with the names in ``sizes`` replaced in its text."""
     for name, size in sizes.items():
         text = re.sub(rf"\b{name}\b", str(size), text)
     parsed = parse("@I.ir_module\nclass Module:\n" + indent(dedent(text), "    "))

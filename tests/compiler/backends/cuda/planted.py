@@ -1,7 +1,8 @@
-"""Faults planted in kernels of the compiler, and the three ways to look for them.
+"""Faults planted in kernels of the compiler, and three tools that may detect them: simt-to-loops, the simulator of
+kernels, and the simulated driver.
 
-Kernels are edited as text: TVMScript before they are split from their host functions, TVMScript of the host functions,
-or PTX. Each way gives one word for what it finds.
+Kernels are edited as text: TVMScript before they are split from their host functions, TVMScript of the host
+functions, or PTX. Each tool gives a verdict of one word.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ Edit = Callable[[str], str]
 
 
 def replacing(pattern: str, new: str, count: int = 0) -> Edit:
-    """Replace what a regular expression matches, ``count`` times (0: everywhere); it must occur."""
+    """An edit that replaces ``count`` matches of a regular expression (0: all); there must be a match."""
 
     def edit(text: str) -> str:
         changed, times = re.subn(pattern, new, text, count=count)
@@ -69,7 +70,7 @@ def replacing(pattern: str, new: str, count: int = 0) -> Edit:
 
 @dataclass(frozen=True)
 class Subject:
-    """A tensor function whose last parameter is its result, with operands and the expected result."""
+    """A tensor function to plant faults in; its last parameter is the result. operands, expected: of one call."""
 
     func: PrimFunc
     operands: tuple[np.ndarray, ...]
@@ -79,11 +80,11 @@ class Subject:
 
     @cached_property
     def text(self) -> str:
-        """Its kernels as TVMScript."""
+        """The kernels as TVMScript."""
         return script(kernels(self.func, self.target))
 
     def verdict(self, result: np.ndarray) -> str:
-        """``missed`` for the expected result, ``result`` for any other."""
+        """Return ``missed`` if the result is the expected one, ``result`` otherwise."""
         a, b = result.astype(np.float64), self.expected.astype(np.float64)
         return "missed" if np.allclose(a, b, rtol=self.tolerance, atol=self.tolerance) else "result"
 
@@ -93,9 +94,9 @@ class Subject:
 
 @dataclass(frozen=True)
 class Fault:
-    """Edits of a subject: of its kernels, of its host function, of its PTX.
+    """Edits of a subject: of its kernels, its host function, its PTX.
 
-    native: whether native code may run it; accesses out of bounds would end the process.
+    native: whether native code may run it; false for out-of-bounds accesses, which would end the process.
     """
 
     subject: Subject
@@ -105,9 +106,9 @@ class Fault:
     native: bool = True
 
     def by_loops(self) -> str:
-        """What simt-to-loops finds in two orders of threads; ``-`` where the fault is not in what it runs.
+        """The verdict of simt-to-loops in two orders of threads; ``-`` if the fault is not in what it runs.
 
-        ``result``: a wrong result, or different ones.
+        ``result``: the result is wrong or depends on the order.
         """
         if self.kernels is str or not self.native:
             return "-"
@@ -119,7 +120,7 @@ class Fault:
             return "refused"
 
     def by_simulator(self) -> str:
-        """What the simulator finds, kernel by kernel."""
+        """The verdict of the simulator, kernel by kernel."""
         arrays = self.subject.arrays()
         try:
             Device.of(self.images).run(self._host_function, *arrays, *self._scratch())
@@ -132,7 +133,7 @@ class Fault:
         return [np.zeros([evaluate(n, {}) for n in b.shape], dt.to_numpy(b.dtype)) for b in buffers]
 
     def by_driver(self, folder: Path) -> str:
-        """What a call of the library finds on a simulated driver."""
+        """The verdict of a call of the library on a simulated driver."""
         library = self._library(folder / "lib.so")
         arrays = self.subject.arrays()
         with SimulatedDriver(self.subject.target.cpu) as driver:
@@ -152,7 +153,8 @@ class Fault:
 
     @cached_property
     def lowered(self) -> IRModule:
-        """The edited module: a graph function, a host function, kernels. Barriers stay as the text has them."""
+        """The edited module: a graph function, a host function, kernels. No barriers are inserted beyond those in the
+        text."""
         mod = _parsed(self._kernels())
         steps = [s for s in (*entries(), *pipeline(self.subject.target)) if not isinstance(s, Verify | PlaceSyncs)]
         split = run_passes(mod.updated({"main": mod["main"].with_attr("global_symbol", "main")}), steps)
@@ -160,7 +162,7 @@ class Fault:
 
     @cached_property
     def table(self) -> dict[str, Kernel]:
-        """The kernels by name; ``images`` fills it."""
+        """The kernels by name, filled by ``images``."""
         return {}
 
     @cached_property

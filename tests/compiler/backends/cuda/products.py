@@ -1,4 +1,4 @@
-"""Tensor functions of matrix products, with their operands and results in numpy."""
+"""Tensor functions of matmuls, with operands and the expected results in numpy."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ FLOAT8 = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 
 @dataclass(frozen=True)
 class Codes:
-    """Codes of ``bits`` bits, with a scale for each group and perhaps a code book."""
+    """A quantization format: ``bits`` bits per code, a scale per group, and an optional codebook ``values``."""
 
     bits: int
     group: int = 32
     values: tuple[int, ...] = ()
 
     def weight(self, q: np.ndarray, scale: np.ndarray, depth: int) -> np.ndarray:
-        """The weight [columns, depth] of words [columns, …] and scales [columns, groups], in the dtype of these."""
+        """Dequantize words [columns, …] and scales [columns, groups]: the weight [columns, depth] in the dtype of the
+        scales."""
         codes = stored_codes(q, self.bits, self.group)[:, :depth].astype(np.int32)
         steps = np.array(self.values)[codes] if self.values else codes - ((1 << (self.bits - 1)) - 1)
         return steps.astype(scale.dtype) * np.repeat(scale, self.group, axis=1)[:, :depth]
@@ -58,11 +59,12 @@ CODES = {
 
 @dataclass(frozen=True)
 class Case:
-    """``x @ w + bias + residual`` with x [1, rows, depth]; symbolic: whether the function's rows are.
+    """A matmul ``x @ w + bias + residual`` with x [1, rows, depth]. symbolic: whether the number of rows is
+    symbolic.
 
-    weight: ``NK`` or ``KN`` for a stored weight; with a name of ``CODES`` before it, for a dequantized one; ``e4m3 NK``
-    or ``e5m2 NK`` for one of float8. gated: columns are those
-    of the result ``silu(gate) * up + residual``, in which the two are the halves of ``x @ w + bias``.
+    weight: ``NK`` or ``KN`` for a plain weight, preceded by a name of ``CODES`` for a dequantized one; ``e4m3 NK``
+    or ``e5m2 NK`` for float8. gated: the result is ``silu(gate) * up + residual``, where gate and up are the halves
+    of ``x @ w + bias``; columns: of the result.
     """
 
     rows: int
@@ -91,16 +93,16 @@ class Case:
 
     @property
     def sums(self) -> int:
-        """The columns of the weight."""
+        """The number of columns of the weight."""
         return self.columns * (1 + self.gated)
 
     @property
     def kind(self) -> str:
-        """How the weight is stored: a name of ``CODES`` or ``FLOAT8``, or ``NK`` or ``KN``."""
+        """The format of the weight: a name of ``CODES`` or ``FLOAT8``, or ``NK`` or ``KN``."""
         return self.weight.split()[0]
 
     def weight_parameters(self) -> tuple[list[te.Tensor], te.Tensor]:
-        """The parameters and the weight [columns, depth]."""
+        """The weight's parameters, and the weight [columns, depth] computed from them."""
         if self.kind not in CODES:
             w = te.placeholder((self.sums, self.depth), FLOAT8.get(self.kind, self.dtype), "w")
             return [w], w
@@ -111,7 +113,7 @@ class Case:
         return [q, s], dequantize.te(q, s, k=self.depth, **attrs)
 
     def _stored_shapes(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Of words, whole groups of them, and of scales."""
+        """Shapes of words (whole groups) and of scales."""
         of = CODES[self.kind]
         groups = -(-self.depth // of.group)
         return (self.sums, groups * group_words(of.bits, of.group)), (self.sums, groups)
@@ -133,7 +135,7 @@ class Case:
         return [x, *stored, bias, residual], biased + residual
 
     def weight_arrays(self, rng: np.random.Generator, dtype: np.dtype) -> tuple[list[np.ndarray], np.ndarray]:
-        """The parameters, and the weight [columns, depth] that they mean."""
+        """Arrays for the weight's parameters, and the weight [columns, depth] that they encode."""
         if self.kind not in CODES:
             w = (rng.normal(size=(self.sums, self.depth)) / self.depth**0.5).astype(dtype)
             if self.kind in FLOAT8:
@@ -150,9 +152,9 @@ class Case:
 
 
 def lowered(func: PrimFunc, target: Target, *, packs: bool = False) -> IRModule:
-    """The kernels of a function, and the host function that launches them.
+    """The kernels of a function and the host function that launches them.
 
-    packs: whether parameters other than the first may get other layouts; see ``stored``.
+    packs: whether parameters other than the first may change layout; see ``stored``.
     """
     own = backend_of(target).lowering(target, Optimization())
     mod = IRModule({"main": func.with_attr("activations", (0,) if packs else tuple(range(len(func.buffers))))})
@@ -161,7 +163,7 @@ def lowered(func: PrimFunc, target: Target, *, packs: bool = False) -> IRModule:
 
 
 def stored(mod: IRModule, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The arguments of a lowered function in the layouts of its parameters."""
+    """The arguments of a lowered function, converted to the layouts of its parameters."""
     layouts = mod["main"].attrs.get(LAYOUTS, {})
     return [layouts[str(i)].pack(a) if str(i) in layouts else a for i, a in enumerate(arrays)]
 
@@ -169,7 +171,7 @@ def stored(mod: IRModule, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
 def simulated(
     func: PrimFunc, arrays: list[np.ndarray], out: np.ndarray, target: Target, *, packs: bool = False
 ) -> list[np.ndarray]:
-    """Fill ``out`` by the simulated kernels of a function; its scratch memory afterwards."""
+    """Run the kernels of a function in the simulator, which fills ``out``; returns its scratch memory afterwards."""
     mod = lowered(func, target, packs=packs)
     host = main(mod)
     images = [Images(text, {}) for text in assemble_modules(llvm_modules(mod, target, {}), target)]

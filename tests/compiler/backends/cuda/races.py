@@ -1,4 +1,4 @@
-"""Kernels on the CPU: as loops over threads in both orders, whose results are compared."""
+"""Kernels on the CPU as loops over threads; results of ascending and descending thread order are compared."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run(mod: IRModule, *arrays: np.ndarray, name: str = "main") -> tuple[np.ndar
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two results are the same up to rounding: the CPU back end may reassociate sums of floats."""
+    """Whether two results are equal up to rounding: the CPU back end may reassociate sums of floats."""
     if a.dtype.kind in "iub":
         return np.array_equal(a, b)
     x, y = a.astype(np.float64), b.astype(np.float64)

@@ -24,7 +24,7 @@ TARGET = Target("cuda:sm_80")
 
 
 def kernels(func: PrimFunc, target: Target = TARGET) -> IRModule:
-    """A scheduled and lowered function ``main``, whose kernels still are in it; no parameter gets another layout."""
+    """A function ``main``, scheduled and lowered up to split-kernels; no parameter changes its layout."""
     own = backend_of(target).lowering(target, Optimization())
     mod = IRModule({"main": func.with_attr("activations", tuple(range(len(func.buffers))))})
     passes = (ApplySchedules(own.rules, target), LowerBlocks(), LiftAllocs(), *own.loops)

@@ -1,4 +1,4 @@
-"""Every operator of the graph level compiles for GPUs: to PTX and machine code without a stack."""
+"""Every graph operator compiles for GPUs: to PTX, and to machine code without a stack."""
 
 from __future__ import annotations
 

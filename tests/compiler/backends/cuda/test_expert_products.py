@@ -1,4 +1,4 @@
-"""Products with the matrices of experts on GPUs: on the simulated driver, as loops, and the memory that they read."""
+"""Matmuls of experts on GPUs: on the simulated driver, as loops, and their memory traffic."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOLERANCE = {"float32": 1e-5, "float16": 6e-3, "bfloat16": 4e-2}
 
 
 def in_order(rows: int, experts: int) -> tuple[int, ...]:
-    """The experts of rows that are divided unevenly."""
+    """Expert ids of rows, sorted, with uneven numbers of rows per expert."""
     return tuple(sorted(int(e) for e in np.random.default_rng(rows).integers(0, experts, rows)))
 
 
@@ -95,7 +95,7 @@ def test_any_size(
 
 
 def fused(case: Case) -> PrimFunc:
-    """The one tensor function of a case before it is scheduled, without activations that its attributes name."""
+    """The only tensor function of a case, fused but not scheduled, without the attributes of mark-activations."""
     passes = pipeline(Target("cuda:sm_80"))
     names = [p.name for p in passes]
     mod = run_passes(case.module()[0], passes[: names.index("mark-activations")])

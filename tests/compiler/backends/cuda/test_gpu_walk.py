@@ -1,4 +1,4 @@
-"""The schedules of the well-known TVM tutorials for GPUs: they run as printed, and give numpy's results."""
+"""The schedules of well-known TVM tutorials for GPUs: they run as printed, and give numpy's results."""
 
 from __future__ import annotations
 

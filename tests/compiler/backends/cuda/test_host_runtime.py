@@ -1,4 +1,4 @@
-"""The host's code of CUDA libraries on a simulated driver: contexts, launches, errors, graphs, streams."""
+"""The host code of CUDA libraries on a simulated driver: contexts, launches, errors, graphs, streams."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
 
 @pytest.fixture
 def driver(library: Library) -> Iterator[SimulatedDriver]:
-    """A driver with nothing left at the end: every test closes its contexts."""
+    """A simulated driver; asserts at the end that nothing is left: every test closes its contexts."""
     with SimulatedDriver("sm_86") as simulated:
         simulated.install(library)
         yield simulated
@@ -58,7 +58,7 @@ def call(context: Context, x: DeviceArray, y: DeviceArray) -> None:
 
 
 def arrays(context: Context, count: int) -> tuple[DeviceArray, DeviceArray]:
-    """1, 2, … on the device, and memory of the same size."""
+    """An array 1, 2, … on the device, and an output of the same size."""
     memory = context.memory
     assert isinstance(memory, DeviceMemory)
     return memory.loaded(numbers(count)), memory.empty((count,), np.dtype(np.float32))
@@ -372,7 +372,7 @@ class Scaled(nn.Module):
 def compiled_on(
     driver: SimulatedDriver, monkeypatch: pytest.MonkeyPatch, module: nn.Module, **weights: np.ndarray
 ) -> CompiledModule:
-    """``module.jit`` for sm_80, on a simulated driver."""
+    """``module.jit`` for sm_80 on a simulated driver."""
 
     def install_on(*args: Any) -> tuple[Library, IRModule]:
         library, lowered = build_prepared(*args)

@@ -1,4 +1,4 @@
-"""Device code: PTX of the schedules, machine code by both assemblers, limits of a block."""
+"""Device code: PTX of schedules, machine code by both assemblers, resource limits of a block."""
 
 from __future__ import annotations
 

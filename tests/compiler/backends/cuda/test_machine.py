@@ -76,7 +76,7 @@ def test_lists_without_a_name(names: str):
 
 @dataclass(frozen=True)
 class FakeDriver:
-    """``cuda.bindings.driver`` on a machine with two GPUs; the values of attributes are 10 more on the second."""
+    """``cuda.bindings.driver`` of a machine with two GPUs; attributes of the second are 10 larger."""
 
     CUresult = SimpleNamespace(CUDA_SUCCESS="ok")
     ATTRIBUTES = ("COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR", "MULTIPROCESSOR_COUNT")

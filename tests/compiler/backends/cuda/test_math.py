@@ -1,4 +1,4 @@
-"""Elementary functions of GPUs: errors in ulp, with the approximations of the hardware replaced by exact functions."""
+"""Elementary functions of GPUs: errors in ulp, with the hardware's approximations replaced by exact functions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INSTRUCTIONS = set("fma sqrt trunc round abs copysign reinterpret if_then_else e
 
 
 class Exact(Rewriter):
-    """Replaces the approximations by functions that every target has."""
+    """Replace the approximate instructions by functions that every target has."""
 
     def rewrite_Call(self, node: Call) -> PrimExpr:
         args = self(node.args)

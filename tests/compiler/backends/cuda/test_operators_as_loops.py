@@ -1,4 +1,4 @@
-"""Every operator scheduled for GPUs, with sizes that are known at run time, run as loops on the CPU."""
+"""Every operator with symbolic sizes, scheduled for GPUs and run as loops on the CPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.compiler.relax.test_every_operator import CASES, M, N, expected
 
 @pytest.fixture(scope="module")
 def lib(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    """One library with a function for each operator; sizes of 3 and 5 are symbolic."""
+    """A library with a function for each operator; sizes 3 and 5 are symbolic."""
     functions = {}
     for name, case in CASES.items():
         symbol = name.replace(".", "_")

@@ -1,4 +1,4 @@
-"""Barriers: where dependent accesses by different threads meet, and nowhere else."""
+"""Barriers are placed between dependent accesses of different threads, and nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults planted in kernels of the compiler, and which level of the proofs finds each. docs/cuda.md has the table."""
+"""Faults planted in kernels of the compiler, and which tool detects each. docs/cuda.md has the table."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WAIT = r'T\.evaluate\(T\.call_intrin\("handle", "intrinsic\.cuda\.cp_async\.wait
 
 @cache
 def product() -> Subject:
-    """Dequantized weights in shared memory, asynchronous copies in four stages, tensor cores."""
+    """A matmul with dequantized weights in shared memory, asynchronous copies in four stages, tensor cores."""
     case = Case(20, 72, 384, "q4 NK", symbolic=False)
     operands, expected = case.arrays()
     return Subject(case.function(), tuple(operands), expected, 2e-2)
@@ -48,7 +48,7 @@ def product() -> Subject:
 
 @cache
 def pipeline() -> Subject:
-    """Both operands by tensor copies in three stages, products of warpgroups; five steps."""
+    """A matmul with both operands copied by TMA in three stages, and wgmma; five steps."""
     case = Case(40, 72, 320, symbolic=False)
     operands, expected = case.arrays()
     target = Target({"kind": "cuda", "arch": ["sm_90a"], "multiprocessors": 1})
@@ -57,7 +57,7 @@ def pipeline() -> Subject:
 
 @cache
 def large_product() -> Subject:
-    """More rows: tiles that need dynamic shared memory."""
+    """A matmul with more rows: tiles that need dynamic shared memory."""
     case = Case(40, 72, 128, "q4 NK", symbolic=False)
     operands, expected = case.arrays()
     return Subject(case.function(), tuple(operands), expected, 2e-2)
@@ -65,7 +65,7 @@ def large_product() -> Subject:
 
 @cache
 def vector() -> Subject:
-    """The product of one row: a warp for each column."""
+    """A matmul with one row: one warp per column."""
     case = Case(1, 40, 96, "q4 NK", symbolic=False)
     operands, expected = case.arrays()
     return Subject(case.function(), tuple(operands), expected, 2e-2)
@@ -73,7 +73,7 @@ def vector() -> Subject:
 
 @cache
 def norm() -> Subject:
-    """Rows of RMSNorm: sums over the threads of a block, by shuffles and shared memory."""
+    """RMSNorm over rows: sums over the threads of a block, by shuffles and shared memory."""
     x = te.placeholder((1, te.var("n"), LENGTH), "float32", "x")
     w = te.placeholder((LENGTH,), "float32", "w")
     rng = np.random.default_rng(0)
@@ -85,7 +85,7 @@ def norm() -> Subject:
 
 @cache
 def chain() -> Subject:
-    """Four kernels, each of which may begin before the one before it has ended."""
+    """RMSNorm and a matmul: kernels that may each begin before the previous one has ended (dependent launch)."""
     x, w = te.placeholder((1, 64), "float32", "x"), te.placeholder((16, 64), "float32", "w")
     gain = te.placeholder((64,), "float32", "gain")
     rng = np.random.default_rng(0)
@@ -96,7 +96,7 @@ def chain() -> Subject:
 
 
 def instruction(name: str) -> str:
-    """A pattern of the statement that is an instruction."""
+    """A regular expression for the statement that calls an instruction."""
     return rf'T\.evaluate\(T\.call_intrin\("handle", "intrinsic\.cuda\.{name}".*\)\)'
 
 

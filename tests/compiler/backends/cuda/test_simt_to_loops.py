@@ -1,4 +1,4 @@
-"""Kernels as loops: the results of numpy in both orders of threads; races and divergent barriers are found."""
+"""Kernels as loops: numpy's results in both orders of threads; races and divergent barriers are detected."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ ROWS = (
 
 @pytest.fixture(autouse=True)
 def rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The instructions of this file."""
+    """Register the instructions of this file."""
     monkeypatch.setattr(intrinsics, "_registered", {row.name: row for row in ROWS})
 
 

@@ -1,4 +1,4 @@
-"""Tensor maps from the host to a kernel: what they describe, when they are encoded, and what is refused."""
+"""Tensor maps passed from the host to a kernel: their contents, when they are encoded, and rejected uses."""
 
 # The kernels are TVMScript, which is parsed from source: a type checker cannot check them.
 # mypy: ignore-errors
@@ -26,7 +26,7 @@ ROWS, WIDTH, FIRST = 64, 72, (1, 32)
 
 @T.macro
 def copy_box(x, box, bar, thread, height):
-    """The first thread copies a box, all threads wait for it."""
+    """Emit a box copy: the first thread starts it, all threads wait for it."""
     if thread == 0:
         run("mbarrier.init", bar[0], T.int32(1))
         run("fence.mbarrier_init")
@@ -37,9 +37,10 @@ def copy_box(x, box, bar, thread, height):
 
 
 def box_of(extra: str = "") -> PrimFunc:
-    """``main(x, out)``: a box of float16 ``x`` [n, 72] from row 1, column 32 on, as it is in shared memory.
+    """``main(x, out)``: copies a box of float16 ``x`` [n, 72], from row 1 and column 32 on, as it lies in shared
+    memory.
 
-    extra: what is wrong with the kernel.
+    extra: a defect of the kernel.
     """
     other, part, read = (extra == name for name in ("other", "part", "read"))
 
@@ -67,7 +68,7 @@ def box_of(extra: str = "") -> PrimFunc:
 
 
 def expected(x: np.ndarray) -> np.ndarray:
-    """The box with zeros outside of ``x``, chunk c of row r in place c ^ r % 8."""
+    """The box with zeros outside of ``x``; chunk c of row r is at c ^ r % 8."""
     box = np.pad(x, ((0, ROWS + 1), (0, 64)))[FIRST[0] : FIRST[0] + ROWS, FIRST[1] : FIRST[1] + 64]
     rows, chunks = np.arange(ROWS)[:, None], np.arange(8)
     return box.reshape(ROWS, 8, 8)[rows, chunks ^ rows % 8].reshape(ROWS, 64)

@@ -1,4 +1,4 @@
-"""Reductions over threads: sums and extrema of every width, over lanes, warps and two axes of threads."""
+"""Reductions across threads: sums and extrema of every width, over lanes, warps and two thread axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kernel around one instruction: operands come from and go to global memory, one warp or warpgroup executes it."""
+"""Kernels of one instruction each: operands are copied from and to global memory; one warp or warpgroup executes it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ LOWEST_PTX = {"sm_70": 60, "sm_75": 63, "sm_80": 70, "sm_89": 78, "sm_90": 78, "
 
 
 class Kernel:
-    """A kernel in a module, which may be shared; ``b`` builds its body. maps: the parameters that are tensor maps."""
+    """Builder of a kernel in a module, which several kernels may share; ``b`` builds its body. maps: indices of the
+    parameters that are tensor maps."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ def new_module() -> ll.Module:
 
 
 def to_ptx(module: ll.Module, sm: str) -> str:
-    """The module's kernels in the lowest PTX version that has their instructions and ``sm``."""
+    """The module's kernels as PTX, in the lowest version that has their instructions and ``sm``."""
     version = max(lowest_ptx(module), LOWEST_PTX[sm])
     machine = target_machine("nvptx64-nvidia-cuda", sm, f"+ptx{version}")
     module.data_layout = str(machine.target_data)
@@ -110,10 +111,10 @@ def to_ptx(module: ll.Module, sm: str) -> str:
 
 
 def row_kernel(row: TensorIntrin, module: ll.Module | None = None, name: str = "kernel") -> Kernel:
-    """A kernel ``(operands…, scalars…)`` for a block of 32 threads.
+    """A kernel ``(operands…, scalars…)`` of 32 threads that executes one instruction.
 
-    An operand in registers, or of an instruction of one thread, is an array [32, elements of a lane]; of one that the
-    threads share, the operand's own shape. Copies are complete when the kernel ends.
+    An operand in registers, or of a single-thread instruction, is an array [32, elements per lane]; an operand that
+    the threads share has its own shape. Asynchronous copies are complete when the kernel ends.
     """
     maps = [1] if row.name.startswith(TENSOR_COPY) else []
     kernel = Kernel(len(row.operands), len(row.scalars), module, name, maps)
@@ -133,7 +134,8 @@ def row_kernel(row: TensorIntrin, module: ll.Module | None = None, name: str = "
 
 
 def _bulk_copy(kernel: Kernel, row: TensorIntrin, places: Sequence[ll.Value], scalars: Mapping[str, ll.Value]) -> None:
-    """The whole protocol: the first thread initialises the barrier and starts the copy, all wait for its bytes."""
+    """Emit a bulk copy: the first thread initialises the barrier and starts the copy; all threads wait for its
+    bytes."""
     barrier = places[2]
     with kernel.first_thread():
         kernel.run("cuda.mbarrier.init", [barrier], count=i32(1))
@@ -161,7 +163,7 @@ def is_uniform(row: TensorIntrin, operand: Operand) -> bool:
 
 
 def _place(kernel: Kernel, row: TensorIntrin, operand: Operand, pointer: ll.Value) -> ll.Value:
-    """The address that a thread passes; its contents are those of the array."""
+    """The address of an operand that a thread passes; its memory holds the contents of the array."""
     nbytes = _lane_bytes(row, operand)
     uniform = is_uniform(row, operand)
     if operand.scope == "global":
@@ -187,7 +189,7 @@ def _write_back(kernel: Kernel, row: TensorIntrin, place: ll.Value) -> None:
 
 
 def assemble(ptx: str, sm: str, directory: Path) -> str:
-    """What ``ptxas -v`` prints; empty where CUDA's assembler is not installed. Fails when it rejects the text."""
+    """The output of ``ptxas -v``; empty if CUDA's assembler is not installed. Fails if ptxas rejects the text."""
     if shutil.which("ptxas") is None:
         return ""
     source = directory / "kernel.ptx"

@@ -1,4 +1,4 @@
-"""Every instruction's PTX: the mnemonics it is made of, and that ptxas accepts it for the lowest GPU and newer ones."""
+"""PTX of every instruction: its mnemonics, and that ptxas accepts it for the oldest GPU that has it and newer ones."""
 
 from __future__ import annotations
 

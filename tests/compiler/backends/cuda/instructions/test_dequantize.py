@@ -1,4 +1,4 @@
-"""The unpacking of every code of quantized weights, in the simulator."""
+"""Unpacking instructions in the simulator, for every code of quantized weights."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ BITS = {"q3": 3, "q4": 4, "q8": 8, "book4": 4}
 
 
 def _words(unpacking: Unpacking, codes: np.ndarray) -> np.ndarray:
-    """Codes [lanes, codes of a word] as words [lanes, 1]."""
+    """Pack codes [lanes, codes per word] into words [lanes, 1]."""
     shifts = BITS[unpacking.name] * np.arange(unpacking.codes, dtype=np.uint32)
     return np.bitwise_or.reduce(codes.astype(np.uint32) << shifts, axis=1, keepdims=True)
 
 
 def _every_code(unpacking: Unpacking) -> np.ndarray:
-    """Codes for all lanes; each code at each place of a word, for codes of 8 bits each in some word."""
+    """Codes for all lanes, with every code in every position of a word; 8-bit codes are in some word only."""
     count = 1 << BITS[unpacking.name]
     lane, place = np.arange(LANES)[:, None], np.arange(unpacking.codes)
     return (lane * (unpacking.codes if count > LANES else 1) + place) % count

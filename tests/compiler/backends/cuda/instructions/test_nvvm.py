@@ -1,4 +1,4 @@
-"""The table of NVVM intrinsics: what it refuses, and the PTX version that a module needs."""
+"""The table of NVVM intrinsics: rejected calls, and the PTX version that a module requires."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.compiler.backends.cuda.instructions.kernels import ROWS, Kernel, row_
 
 @dataclass(frozen=True)
 class Gpu:
-    """A target as ``check_instructions`` needs it."""
+    """A target with the attributes that ``check_instructions`` reads."""
 
     extensions: tuple[str, ...]
 

@@ -21,7 +21,7 @@ LANES = 32
 
 
 def scalars_of(row: TensorIntrin) -> list[dict[str, int]]:
-    """The values of the scalars with which an instruction is tested."""
+    """Values for the scalar operands of an instruction."""
     if row.scalars == ("m",):
         return [{"m": m} for m in (0, 1, 7, 16, 31)]
     if row.scalars == ("count",):
@@ -40,9 +40,9 @@ def simulate(
     sm: str = "sm_90",
     described: Callable[[int], TensorMap] | None = None,
 ) -> np.ndarray:
-    """Run a kernel for one block on arrays; returns the first one afterwards.
+    """Run a kernel with one block on arrays; returns the first array afterwards.
 
-    described: the tensor map of the second array, by its address, if the kernel gets one.
+    described: the tensor map of the second array, given its address, if the kernel takes one.
     """
     program = parse_ptx(to_ptx(kernel.module, sm))
     memory = Memory()
@@ -55,7 +55,7 @@ def simulate(
 
 
 def operands_of_all_lanes(row: TensorIntrin) -> list[np.ndarray]:
-    """Random operands: one for each lane where a single thread executes the instruction."""
+    """Random operands; one per lane if a single thread executes the instruction."""
     rng = np.random.default_rng(5)
     arrays = []
     for operand in row.operands:
@@ -72,7 +72,7 @@ def expected(row: TensorIntrin, arrays: list[np.ndarray], **scalars: int) -> np.
 
 
 def computed_alone(row: TensorIntrin) -> bool:
-    """Whether a warp can test an instruction without others: no operand is a fragment or an mbarrier."""
+    """Whether a warp can test the instruction without other instructions: no operand is a fragment or an mbarrier."""
     alone = all(o.scope != "warp" and o.name != "bar" for o in row.operands)
     return row.semantics is not None and row.lanes <= LANES and alone
 

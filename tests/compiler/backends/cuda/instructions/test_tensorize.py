@@ -12,7 +12,7 @@ from mlc_compiler.tir.schedule import Schedule, ScheduleError
 
 
 def product(dtype: str = "float16") -> Schedule:
-    """Tiles of 16 x 16 that follow each other along the depth; the init is a block of its own."""
+    """A matmul of 16 x 16 tiles, three along the reduction axis, with a separate init block."""
     a, b = (te.placeholder((3, 16, 16), dtype, name) for name in "ab")
     ko, k = te.reduce_axis(3, "ko"), te.reduce_axis(16, "k")
     acc = te.compute((16, 16), lambda i, j: te.sum(te.f32(a[ko, i, k]) * te.f32(b[ko, j, k]), axis=[ko, k]), "acc")

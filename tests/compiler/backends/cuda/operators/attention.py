@@ -1,4 +1,4 @@
-"""Calls of the attention kernels of GPUs on the simulator, compared with numpy."""
+"""Run the GPU's attention kernels in the simulator and compare them with numpy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def sizes_of(**changes: Any) -> Sizes:
 
 
 def symbolic(batch: Batch) -> set[int]:
-    """The sizes that differ from call to call."""
+    """The sizes that vary between calls, and are therefore symbolic."""
     known = {*batch.q.shape[1:], *batch.k_pages.shape[2:], *batch.v_pages.shape[2:]}
     return {len(batch.q), *batch.page_table.shape, batch.k_pages.shape[1]} - known
 
@@ -31,7 +31,7 @@ def symbolic(batch: Batch) -> set[int]:
 def check(
     sizes: Sizes, optional: dict[str, Any] | None = None, target: str = TARGET, **attrs: Any
 ) -> dict[str, Counts]:
-    """Compare the results; returns what each kernel did."""
+    """Compare the result with numpy's; returns what the simulator counted for each kernel."""
     batch, given = random_batch(sizes), optional or {}
     batch = replace(batch, v_pages=batch.k_pages) if "value_size" in attrs else batch
     given = {**given, **batch.scales}

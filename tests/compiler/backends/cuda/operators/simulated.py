@@ -1,4 +1,4 @@
-"""Calls of operators with the kernels for GPUs, on the simulated driver and simulated kernels."""
+"""Run single operators with their GPU kernels on the simulated driver."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TARGET = "cuda:sm_80"
 
 
 def simulate(name: str, *args: Any, symbolic: Collection[int] = (), target: str = TARGET, **attrs: Any) -> Any:
-    """The result of one operator, arguments as for ``graph_of``; raises when a kernel has a race or a fault."""
+    """The result of one operator, with the arguments of ``graph_of``. Raises if a kernel has a race or a fault."""
     return observed(name, *args, symbolic=symbolic, target=target, **attrs)[0]
 
 
 def observed(
     name: str, *args: Any, symbolic: Collection[int] = (), target: str = TARGET, **attrs: Any
 ) -> tuple[Any, dict[str, Counts]]:
-    """As ``simulate``, with what each kernel did."""
+    """As ``simulate``; also returns what the simulator counted for each kernel."""
     library = build(graph_of(name, args, attrs, symbolic), target)
     with SimulatedDriver(target.removeprefix("cuda:")) as driver:
         driver.install(library)

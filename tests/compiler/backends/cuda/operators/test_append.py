@@ -15,7 +15,7 @@ RNG = np.random.default_rng(6)
 
 
 def batch_of(**changes: Any) -> Batch:
-    """Tokens of three sequences in two tiles, some of them at places that do not exist."""
+    """Tokens of three sequences in two tiles, some of them at invalid positions."""
     batch = random_batch(Sizes(spans=((0, 30), (60, 9), (5, 1)), heads=2, key=24, value=40, page=16, **changes))
     batch.token_seq[3], batch.token_pos[-1], batch.token_pos[-2] = -1, 1 << 30, -4
     batch.page_table[0, 0] = 1 << 28

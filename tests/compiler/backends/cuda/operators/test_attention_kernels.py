@@ -1,4 +1,4 @@
-"""Attention kernels of GPUs: without pages, and the registers that they need."""
+"""Attention kernels of GPUs: sequences without pages, and register usage."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_registers_suffice_for_latent_attention(single_query: bool, arch: str):
 
 
 def check_registers(sizes: dict[str, Any], attrs: dict[str, Any], arch: str = "sm_90a") -> int:
-    """Assert that attention uses no local memory; returns the greatest shared memory of a kernel, in bytes."""
+    """Assert that attention uses no local memory; returns the largest shared memory of a kernel, in bytes."""
     batch = random_batch(sizes_of(**sizes, spans=((0, 9),)))
     batch = replace(batch, v_pages=batch.k_pages) if "value_size" in attrs else batch
     attrs, target = {"scale": 0.1, **attrs}, Target(f"cuda:{arch}")

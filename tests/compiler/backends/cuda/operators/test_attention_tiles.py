@@ -1,4 +1,4 @@
-"""Attention of tiles of queries on a GPU, in float32 and on tensor cores, against numpy."""
+"""Attention over tiles of queries (prefill) on a GPU, in float32 and on tensor cores, against numpy."""
 
 from __future__ import annotations
 

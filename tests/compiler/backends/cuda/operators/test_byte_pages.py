@@ -1,4 +1,4 @@
-"""Attention over pages of int8 with scales and of float8_e4m3fn on a GPU against numpy."""
+"""Attention over KV caches of int8 with scales and of float8_e4m3fn on a GPU, against numpy."""
 
 from __future__ import annotations
 

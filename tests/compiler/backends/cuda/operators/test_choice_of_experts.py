@@ -1,4 +1,4 @@
-"""The choice of experts and their order by simulated kernels, against the interpreter and numpy."""
+"""Routing: the choice of experts and the sort by expert in simulated kernels, against the interpreter and numpy."""
 
 from __future__ import annotations
 

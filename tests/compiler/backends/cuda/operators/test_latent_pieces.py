@@ -1,4 +1,4 @@
-"""Latent attention of single queries on tensor cores: pieces of a context, merged by a second kernel."""
+"""Latent attention for decode on tensor cores: parts of a context are merged by a second kernel (split-K)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ATTRS: dict[str, Any] = {"heads": 6, "scale": 0.3, "value_size": 64, "single_que
 
 
 def batch_of(lengths: tuple[int, ...]) -> Batch:
-    """A query at the end of each context."""
+    """One query at the end of each context."""
     spans = tuple((length - 1, 1) for length in lengths)
     batch = random_batch(sizes_of(**HALF, heads=6, kv_heads=1, key=96, spans=spans, longest=LONG))
     return replace(batch, v_pages=batch.k_pages)

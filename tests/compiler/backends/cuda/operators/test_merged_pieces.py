@@ -1,4 +1,4 @@
-"""Attention of single queries on a GPU: the last thread block of a token merges the pieces of its context."""
+"""Decode attention on a GPU: the last thread block of a token merges the partial results of its context (split-K)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ATTRS: dict[str, Any] = {"heads": 6, "scale": 0.3, "names": ("sinks",), "single_
 
 
 def batch_of(lengths: tuple[int, ...]) -> Batch:
-    """A query at the end of each context."""
+    """One query at the end of each context."""
     return random_batch(sizes_of(spans=tuple((length - 1, 1) for length in lengths), longest=LONG))
 
 
@@ -48,7 +48,7 @@ def graph(batch: Batch) -> IRModule:
 
 
 def only(batch: Batch, token: int) -> Batch:
-    """The query and the context of one token."""
+    """The batch reduced to one token and its context."""
     return replace(
         batch,
         q=batch.q[[token]],

@@ -1,4 +1,4 @@
-"""Kernel nests of hand-written operators: what their annotations do."""
+"""Loop nests of hand-written kernels: the effects of their annotations."""
 
 from __future__ import annotations
 

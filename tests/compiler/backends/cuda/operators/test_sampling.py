@@ -1,4 +1,4 @@
-"""Top-p sampling on a GPU against the operator's definition."""
+"""Top-p sampling on a GPU, against the operator's definition in the interpreter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BOUNDS = [(0.9, 0.0), (0.9, 0.37), (0.9, 0.999), (0.3, 0.6), (1.0, 0.5), (1.0, 0
 
 
 def defined(probs: np.ndarray, top_p: float, uniform: float) -> int:
-    """The token by the operator's definition."""
+    """The token given by the operator's definition."""
     low, high = np.float32(0), probs.max()
     for _ in range(HALVINGS if top_p < 1 else 0):
         middle = np.float32((low + high) * np.float32(0.5))

@@ -1,4 +1,4 @@
-"""Attention of single queries on a GPU against numpy."""
+"""Decode attention (one query per sequence) on a GPU, against numpy."""
 
 from __future__ import annotations
 

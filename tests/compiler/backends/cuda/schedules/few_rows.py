@@ -1,4 +1,4 @@
-"""Kernels of products with few rows in the simulator, and their machine code."""
+"""Matmul kernels for few rows (GEMV) in the simulator, and their machine code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AMPERE, HOPPER = Target("cuda:sm_80"), Target("cuda:sm_90a")
 
 
 def simulated(case: Case, target: Target = AMPERE, packs: bool = False) -> Counts:
-    """The counts of the kernel in the simulator; asserts its results."""
+    """The simulator's counts for the kernel; asserts its results."""
     mod = lowered(case.function(), target, packs=packs)
     host = main(mod)
     images = [Images(text, {}) for text in assemble_modules(llvm_modules(mod, target, {}), target)]
@@ -34,7 +34,7 @@ def simulated(case: Case, target: Target = AMPERE, packs: bool = False) -> Count
 
 
 def loop_of(case: Case, target: Target) -> str:
-    """The PTX of the loop over the steps of a kernel, which has no local memory."""
+    """The PTX of a kernel's loop over reduction steps; asserts that the kernel uses no local memory."""
     (text,) = assemble_modules(llvm_modules(lowered(case.function(), target, packs=True), target, {}), target)
     assemble = find_assembler()
     assert assemble is not None
@@ -46,9 +46,9 @@ def loop_of(case: Case, target: Target) -> str:
 
 
 def instructions_for_a_load(loop: str) -> float:
-    """The instructions of a warp for 512 bytes of weights.
+    """The instructions of a warp per 512 bytes of weights.
 
-    Of moves, only those that make a pair are instructions; ``and`` and ``or`` become one.
+    Moves count only if they make a pair; a pair of ``and`` and ``or`` counts once, as it becomes one LOP3.
     """
     names = re.findall(r"^\t(?:@!?%p\d+ )?([a-z][\w.]*)", loop, re.M)
     pairs = len(re.findall(r"mov\.b32 \t%r\d+, \{", loop))

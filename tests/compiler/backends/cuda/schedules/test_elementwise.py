@@ -1,4 +1,4 @@
-"""Element-wise functions on GPUs: one kernel, with vectors where rows are aligned."""
+"""Element-wise functions on GPUs: one kernel, vectorized if rows are aligned."""
 
 from __future__ import annotations
 

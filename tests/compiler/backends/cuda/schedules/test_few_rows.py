@@ -1,4 +1,4 @@
-"""Products with few rows on GPUs: results of the kernels as loops, and what the machine code does for each weight."""
+"""Matmuls with few rows on GPUs: results of the kernels as loops, and the machine code for each weight format."""
 
 from __future__ import annotations
 

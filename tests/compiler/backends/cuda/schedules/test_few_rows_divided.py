@@ -1,4 +1,4 @@
-"""Products with few rows whose depth is divided over blocks; weights that are prefetched before a kernel waits."""
+"""Matmuls with few rows whose reduction is split over blocks; weights are prefetched before a kernel waits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOPPER = Gpu.of(Target("cuda:sm_90a"))  # 132 multiprocessors
 
 
 def small(arch: str) -> Target:
-    """A GPU with so few multiprocessors that small products fill it."""
+    """A GPU with few multiprocessors, which small matmuls fill."""
     return Target({"kind": "cuda", "arch": [arch], "multiprocessors": 16})
 
 

@@ -1,4 +1,4 @@
-"""Normalizations in front of products with few rows: one kernel, with the statistics of a row in each block."""
+"""Norms fused into matmuls with few rows: one kernel, in which each block computes the statistics of a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products on tensor cores: which functions, and what the machine code uses."""
+"""Matmuls on tensor cores: the functions that the rule matches, and the instructions of the machine code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products on tensor cores in the PTX simulator, against numpy."""
+"""Matmuls on tensor cores in the PTX simulator, against numpy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Shape:
 
 
 def shapes_of(case: Case, target: Target) -> list[Shape]:
-    """The launch of each kernel that a case is compiled to, which has few columns."""
+    """The launch shape of each kernel that a case is compiled to; cases have few columns."""
 
     product = match_product(case.function(), Gpu.of(target))
     assert product is not None
@@ -65,14 +65,15 @@ def shapes_of(case: Case, target: Target) -> list[Shape]:
 
 
 def chosen(case: Case, kernels: int) -> int:
-    """The number of the kernel that the host function chooses."""
+    """The index of the kernel that the host function chooses."""
     if case.dtype == "float32" or kernels == 1 or case.rows > FEW_ROWS:
         return kernels - 1
     return 0 if case.rows <= MAX_ROWS else 1
 
 
 def arguments(mod: IRModule, kernel: str, addresses: list[int], rows: int) -> list[int | bytes]:
-    """What the host function passes to a kernel: buffers at ``addresses``, tensor maps of them, and numbers of rows."""
+    """The arguments that the host function passes to a kernel: buffers at ``addresses``, their tensor maps, and numbers
+    of rows."""
     host = mod.of_type(PrimFunc)["main"]
     places = dict(zip(map(id, host.buffers), addresses, strict=True))
     calls = (LaunchCall.match(n.value) for n in walk(host.body) if isinstance(n, Evaluate))
@@ -90,7 +91,7 @@ def _argument(arg: PrimExpr, places: dict[int, int], rows: int) -> int | bytes:
 
 
 def check(case: Case, number: int | None = None, target: Target = TARGET) -> None:
-    """number: of the kernel to run; by default, the one that the host function chooses."""
+    """Run one kernel and compare its result. number: its index; by default, the one that the host function chooses."""
     kernels: dict[str, Kernel] = {}
     mod = lowered(case.function(), target)
     texts = assemble_modules(llvm_modules(mod, target, kernels), target)

@@ -1,4 +1,4 @@
-"""Products with few rows whose weights instructions unpack: results in the simulator, instructions, memory accesses."""
+"""Matmuls with few rows and packed quantized weights: simulated results, instructions, memory accesses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products by the TMA unit and wgmma: results as loops and in the simulator, and what the machine code uses."""
+"""Matmuls with TMA and wgmma: results as loops and in the simulator, and the instructions of the machine code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions over leading axes, over all axes and of few long rows: in the simulator, against the interpreter."""
+"""Reductions over leading axes, all axes, and few long rows: in the simulator, against the interpreter."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECTOR = 32
 
 
 def module(call: str, sizes: tuple[int | str, ...], dtype: str = "float32") -> IRModule:
-    """A function of ``x``; sizes that are names are symbolic."""
+    """A function of ``x``; sizes given as names are symbolic."""
     shape = ", ".join(f'"{s}"' if isinstance(s, str) else str(s) for s in sizes)
     return parse(f"""
 @R.function
@@ -39,7 +39,7 @@ def main(x: R.Tensor(({shape},), "{dtype}")):
 
 @dataclass
 class Run:
-    """The result of a module in the simulator, and what its launches did, in order."""
+    """The result of a module in the simulator, and the counts of its launches in order."""
 
     result: np.ndarray
     rules: set[str]
@@ -51,7 +51,7 @@ class Run:
 
 
 def simulated(mod: IRModule, x: np.ndarray, result: np.ndarray) -> Run:
-    """Run a module; ``result`` has the shape and the dtype of its result. Faults and races raise SimulationError."""
+    """Run a module; ``result`` gives the shape and dtype of its result. Raises SimulationError for faults and races."""
     lowered = run_passes(mod, pipeline(TARGET))
     device = Device.of(compile_kernels(lowered, TARGET).images)
     rules = {str(f.attrs["schedule"]) for f in lowered.of_type(PrimFunc).values() if "schedule" in f.attrs}
@@ -67,7 +67,8 @@ def simulated(mod: IRModule, x: np.ndarray, result: np.ndarray) -> Run:
 def check(
     call: str, shape: tuple[int, ...], dtype: str = "float32", symbolic: int | None = None, rule: str = "Reduction"
 ) -> Run:
-    """Assert that a reduction has the interpreter's result. symbolic: the axis whose size is. rule: its schedule."""
+    """Assert that a reduction has the interpreter's result. symbolic: the axis with a symbolic size. rule: the schedule
+    rule that must match."""
     mod = module(call, tuple("n" if i == symbolic else size for i, size in enumerate(shape)), dtype)
     x = np.random.default_rng(0).normal(0, 1, shape).astype(dtype)
     expected = run_function(mod, "main", x)

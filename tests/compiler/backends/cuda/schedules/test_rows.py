@@ -1,4 +1,4 @@
-"""Rows on GPUs: norms, softmax, sums and positions of maxima, in one kernel each."""
+"""Row-wise functions on GPUs: norms, softmax, sums and argmax, in one kernel each."""
 
 from __future__ import annotations
 
