@@ -98,13 +98,24 @@ class IndexMap:
 
     # -- layout -------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def digits(self) -> tuple[tuple[Digit, ...], ...]:
-        """The digits of each output, most significant first.
+    def digits(self, shape: Sequence[PrimExpr | int]) -> tuple[tuple[Digit, ...], ...]:
+        """For each output its digits, the most significant first, for a tensor of logical ``shape``.
 
-        Raises IndexMapError unless every digit of every input occurs exactly once.
+        Axes of constant size can be fused, as ``i * 16 + j``. Raises IndexMapError unless every digit of every input
+        occurs exactly once.
         """
-        found = tuple(_digits(o, self.inputs) for o in self.outputs)
+        self._check_rank(len(shape))
+        sizes = tuple(_constant(size) for size in shape)
+        if sizes not in self._known_digits:
+            self._known_digits[sizes] = self._digits(sizes)
+        return self._known_digits[sizes]
+
+    @cached_property
+    def _known_digits(self) -> dict[tuple[int | None, ...], tuple[tuple[Digit, ...], ...]]:
+        return {}
+
+    def _digits(self, sizes: Sequence[int | None]) -> tuple[tuple[Digit, ...], ...]:
+        found = tuple(_digits(o, self.inputs, sizes) for o in self.outputs)
         if any(d is None for d in found) or not self._is_complete([d for ds in found for d in ds or ()]):
             raise IndexMapError(f"{self.text} has no inverse: expected every digit of every index just once")
         return tuple(ds or () for ds in found)
@@ -122,15 +133,14 @@ class IndexMap:
 
     def stored_shape(self, shape: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
         """The shape in memory of a tensor of logical ``shape``, padding included."""
-        self._check_rank(len(shape))
         simplify = Analyzer().simplify
-        return tuple(simplify(_product([d.size(shape) for d in digits])) for digits in self.digits)
+        return tuple(simplify(_product([d.size(shape) for d in digits])) for digits in self.digits(shape))
 
     def inverse(self, shape: Sequence[PrimExpr]) -> IndexMap:
         """The map from stored to logical indices of a tensor of logical ``shape``; padding maps to indices outside."""
         stored = [Var(f"o{n}") for n in range(len(self.outputs))]
         logical: list[PrimExpr] = [const(0, "int64") for _ in self.inputs]
-        for var, digits in zip(stored, self.digits, strict=True):
+        for var, digits in zip(stored, self.digits(shape), strict=True):
             rest: PrimExpr = var
             for position, digit in enumerate(reversed(digits)):
                 last = position == len(digits) - 1
@@ -142,20 +152,20 @@ class IndexMap:
 
     def padded_axes(self, shape: Sequence[PrimExpr]) -> list[int]:
         """The logical axes of a tensor of logical ``shape`` that are padded, or may be where sizes are symbolic."""
-        leading = (d for digits in self.digits for d in digits if d.extent is None)
+        leading = (d for of_output in self.digits(shape) for d in of_output if d.extent is None)
         rest = {d.axis: Analyzer().simplify(shape[d.axis] % d.divisor) for d in leading}
         return sorted(axis for axis, left in rest.items() if not is_const(left, 0))
 
     def pack(self, array: np.ndarray, fill: float = 0) -> np.ndarray:
         """Return a contiguous copy of an array in this layout, padded with ``fill``."""
-        flat = [d for digits in self.digits for d in digits]
+        flat = [d for digits in self.digits(array.shape) for d in digits]
         by_axis = [sorted((d for d in flat if d.axis == a), key=lambda d: -d.divisor) for a in range(array.ndim)]
         sizes = {d: d.extent or -(-array.shape[d.axis] // d.divisor) for d in flat}
         padding = [(0, prod(sizes[d] for d in axis) - n) for axis, n in zip(by_axis, array.shape, strict=True)]
         cut = np.pad(array, padding, constant_values=fill)
         order = [d for axis in by_axis for d in axis]
         stored = cut.reshape([sizes[d] for d in order]).transpose([order.index(d) for d in flat])
-        shape = [prod(sizes[d] for d in digits) for digits in self.digits]
+        shape = [prod(sizes[d] for d in of_output) for of_output in self.digits(array.shape)]
         return np.ascontiguousarray(stored.reshape(shape))
 
     def _check_rank(self, rank: int) -> None:
@@ -201,17 +211,29 @@ def _text(e: PrimExpr, names: Mapping[int, str], precedence: int = 0) -> str:
 # -- digits -------------------------------------------------------------------------------------------------------
 
 
-def _digits(output: PrimExpr, inputs: Sequence[Var]) -> tuple[Digit, ...] | None:
-    """The digits of ``c0 * d0 + c1 * d1 + … + dn``, where every weight is the product of the extents after it."""
-    weight = 1
+def _digits(output: PrimExpr, inputs: Sequence[Var], sizes: Sequence[int | None]) -> tuple[Digit, ...] | None:
+    """The digits of ``c0 * d0 + c1 * d1 + … + dn``, where every weight is the product of the extents after it.
+
+    sizes: of the inputs; None where it is symbolic, so that no digit has a known weight before its leading one.
+    """
+    weight: int | None = 1
     found: list[Digit] = []
     for term, coefficient in sorted(_terms(output), key=lambda pair: pair[1]):
         digit = _digit(term, inputs)
-        if digit is None or coefficient != weight or (found and found[-1].extent is None):
+        if digit is None or coefficient != weight:
             return None
         found.append(digit)
-        weight *= digit.extent or 1
+        size = digit.extent or _ceildiv(sizes[digit.axis], digit.divisor)
+        weight = None if size is None else weight * size
     return tuple(reversed(found))
+
+
+def _constant(size: PrimExpr | int) -> int | None:
+    return size.value if isinstance(size, IntImm) else size if isinstance(size, int) else None
+
+
+def _ceildiv(size: int | None, divisor: int) -> int | None:
+    return None if size is None else -(-size // divisor)
 
 
 def _terms(e: PrimExpr) -> list[tuple[PrimExpr, int]]:

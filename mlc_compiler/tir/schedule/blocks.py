@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...ir.expr import PrimExpr, Var, cast, const, logical_and
-from ...ir.simplify import Analyzer
+from ...ir.expr import PrimExpr, Var, cast, const, is_const, logical_and
+from ...ir.simplify import Analyzer, key
 from ...ir.visitor import Rewriter
 from ..nodes import (
+    THREAD,
     Block,
     BlockRealize,
     Buffer,
@@ -20,10 +21,11 @@ from ..nodes import (
     Range,
     Stmt,
     loop_nest,
+    open_nest,
 )
 from ..regions import infer_regions
 from .affine import Bounds
-from .tree import block_path, find_block, replace_stmts, true, with_allocs
+from .tree import ScheduleError, block_path, find_block, replace_stmts, true, with_allocs
 
 
 def block_nest(func: PrimFunc, name: str) -> Stmt:
@@ -35,6 +37,33 @@ def block_nest(func: PrimFunc, name: str) -> Stmt:
             break
         nest = stmt
     return nest
+
+
+def check_own_loops(step: str, realize: BlockRealize, nest: Stmt) -> None:
+    """Raise ScheduleError unless each loop of a block's nest is the value of one variable of the block."""
+    loops, inside = open_nest(nest)
+    extents = {lp.var: lp.extent for lp in loops}
+    bound = [extents.pop(v, None) if isinstance(v, Var) else None for v in realize.iter_values]
+    same = key(tuple(bound)) == key(tuple(it.extent for it in realize.block.iter_vars))
+    plain = same and is_const(realize.predicate, 1) and all(lp.kind != THREAD for lp in loops)
+    if inside is not realize or extents or not plain:
+        raise ScheduleError(
+            f"{step}: block {realize.block.name!r} has not one loop of its own, of one thread, "
+            "for each of its variables"
+        )
+
+
+def accessed_buffer(step: str, block: Block, which: str | tuple[str, int]) -> tuple[Buffer, bool]:
+    """A buffer that a block accesses, by name or as ``("read", i)`` or ``("write", i)``, and whether it writes it."""
+    if isinstance(which, str):
+        found = [(r.buffer, writes) for writes, rs in ((True, block.writes), (False, block.reads)) for r in rs]
+        found = [(b, writes) for b, writes in found if b.name == which]
+    else:
+        regions = {"read": block.reads, "write": block.writes}.get(which[0], ())
+        found = [(r.buffer, which[0] == "write") for r in regions[which[1] : which[1] + 1]]
+    if not found:
+        raise ScheduleError(f"{step}: block {block.name!r} accesses no buffer {which!r}")
+    return found[0]
 
 
 def with_accumulator_read(block: Block) -> Block:

@@ -31,12 +31,12 @@ STORAGE_ALIGN = "buffer_dim_align"
 """The annotation of a block for its written buffers' strides: lists of buffer index, axis, factor and offset."""
 
 
-def _check_scope(step: str, scope: str) -> None:
+def check_scope(step: str, scope: str) -> None:
     if scope not in SCOPES:
         raise ScheduleError(f"{step}: got scope {scope!r}; expected one of {', '.join(SCOPES)}")
 
 
-def _chosen(step: str, name: str, what: str, buffers: Sequence[Buffer], index: int) -> Buffer:
+def chosen(step: str, name: str, what: str, buffers: Sequence[Buffer], index: int) -> Buffer:
     distinct = list({id(b): b for b in buffers}.values())
     if not 0 <= index < len(distinct):
         names = ", ".join(b.name for b in distinct)
@@ -51,9 +51,9 @@ def _analyzer(func: PrimFunc, name: str) -> Analyzer:
 def cache_write(func: PrimFunc, name: str, index: int, scope: str) -> tuple[PrimFunc, str]:
     """Redirect a block's writes to a new buffer in ``scope``; a new block copies that buffer to the original one."""
     step = "cache_write"
-    _check_scope(step, scope)
+    check_scope(step, scope)
     realize, found = find_block(func, name), all_accesses(func)
-    target = _chosen(step, name, "writes", [r.buffer for r in realize.block.writes], index)
+    target = chosen(step, name, "writes", [r.buffer for r in realize.block.writes], index)
     own, _ = split_by_block(found, realize)
     if realize.block.init is None and any(a.buffer is target and not a.is_write for a in own):
         raise ScheduleError(f"{step}: block {name!r} reads {target.name!r}, which it writes")
@@ -64,7 +64,7 @@ def cache_write(func: PrimFunc, name: str, index: int, scope: str) -> tuple[Prim
         raise ScheduleError(f"{step}: what block {name!r} writes to {target.name!r} is not known to be a box")
     cache = replace(target, name=unique_buffer_name(func, f"{target.name}_{scope}"), scope=scope)
     copy_name = unique_block_name(func, cache.name)
-    copy = copy_nest(cache, target, copy_name, _inside(box, target, analyzer), analyzer)
+    copy = copy_nest(cache, target, copy_name, inside_buffer(box, target, analyzer), analyzer)
     func = replace_stmts(func, {nest: seq(SwapBuffer(target, cache)(nest), copy)})
     return with_intermediate(func, cache, copy_name), copy_name
 
@@ -76,22 +76,22 @@ def cache_read(func: PrimFunc, name: str, index: int, scope: str) -> tuple[PrimF
     all loops around the block that do not write the input, so that it holds the elements that all threads read.
     """
     step = "cache_read"
-    _check_scope(step, scope)
+    check_scope(step, scope)
     realize = find_block(func, name)
     written = {id(r.buffer) for r in realize.block.writes}
     inputs = [r.buffer for r in realize.block.reads if id(r.buffer) not in written]
-    source = _chosen(step, name, "reads", inputs, index)
+    source = chosen(step, name, "reads", inputs, index)
     own, analyzer = block_nest(func, name), _analyzer(func, name)
     nest = _outermost_nest(func, name, source) if scope == "shared" else own
     inside = [a for a in split_by_block(accesses_in(nest), realize)[0] if a.buffer is source]
     box = exact_box(inside[0], inside[0].loops, analyzer) if len(inside) == 1 else None
     if box is None:
-        _check_written(step, func, realize, source)
+        check_written(step, func, realize, source)
         full = [(IntImm(0), analyzer.simplify(s - 1)) for s in source.shape]
         box = [f if b is None else b for f, b in zip(full, hull(inside, analyzer), strict=True)]
     cache = replace(source, name=unique_buffer_name(func, f"{source.name}_{scope}"), scope=scope)
     copy_name = unique_block_name(func, cache.name)
-    copy = copy_nest(source, cache, copy_name, _inside(box, source, analyzer), analyzer)
+    copy = copy_nest(source, cache, copy_name, inside_buffer(box, source, analyzer), analyzer)
     redirected = replace_in(nest, {own: SwapBuffer(source, cache)(own)})
     func = replace_stmts(func, {nest: seq(copy, redirected)})
     return with_intermediate(func, cache, copy_name), copy_name
@@ -107,12 +107,12 @@ def _outermost_nest(func: PrimFunc, name: str, source: Buffer) -> Stmt:
     return nest
 
 
-def _inside(box: Sequence[Bounds], buffer: Buffer, analyzer: Analyzer) -> list[Bounds]:
+def inside_buffer(box: Sequence[Bounds], buffer: Buffer, analyzer: Analyzer) -> list[Bounds]:
     """Intersect a box with the buffer's shape, as far as can be proved."""
     return [clip(bounds, size - 1, analyzer) for bounds, size in zip(box, buffer.shape, strict=True)]
 
 
-def _check_written(step: str, func: PrimFunc, realize: BlockRealize, source: Buffer) -> None:
+def check_written(step: str, func: PrimFunc, realize: BlockRealize, source: Buffer) -> None:
     """Raise ScheduleError unless the whole buffer is written before the block, so that all of it can be copied."""
     if is_output(func, source):
         return
@@ -133,8 +133,8 @@ def _is_whole(box: Sequence[Bounds], buffer: Buffer, analyzer: Analyzer) -> bool
 
 def set_scope(func: PrimFunc, name: str, index: int, scope: str) -> PrimFunc:
     """Set the scope of an intermediate buffer that a block writes."""
-    _check_scope("set_scope", scope)
-    buffer = _chosen("set_scope", name, "writes", [r.buffer for r in find_block(func, name).block.writes], index)
+    check_scope("set_scope", scope)
+    buffer = chosen("set_scope", name, "writes", [r.buffer for r in find_block(func, name).block.writes], index)
     check_intermediate("set_scope", func, buffer)
     if all(b is not buffer for b in root_of(func).block.alloc_buffers):
         raise ScheduleError(f"set_scope: {buffer.name!r} is not allocated by the function's root block")
@@ -147,7 +147,7 @@ def storage_align(func: PrimFunc, name: str, index: int, axis: int, factor: int,
     The step annotates the block; the pass that lowers blocks applies the padding.
     """
     step, realize = "storage_align", find_block(func, name)
-    buffer = _chosen(step, name, "writes", [r.buffer for r in realize.block.writes], index)
+    buffer = chosen(step, name, "writes", [r.buffer for r in realize.block.writes], index)
     check_intermediate(step, func, buffer)
     axes = len(buffer.shape)
     if not -axes <= axis < axes or axis % axes == axes - 1:

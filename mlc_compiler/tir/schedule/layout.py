@@ -9,7 +9,7 @@ from ...ir.simplify import Analyzer
 from ...ir.visitor import Rewriter, walk
 from ..index_map import IndexMap, IndexMapError
 from ..nodes import Block, Buffer, BufferLoad, BufferStore, For, PrimFunc
-from .blocks import rebuilt
+from .blocks import accessed_buffer, rebuilt
 from .tree import ScheduleError, find_block
 
 LAYOUTS = "layouts"
@@ -17,15 +17,8 @@ LAYOUTS = "layouts"
 
 def transform_layout(func: PrimFunc, block: str, which: str | tuple[str, int], index_map: IndexMap) -> PrimFunc:
     """Store a buffer that a block accesses, by name or as ``("read", i)`` or ``("write", i)``, in another layout."""
-    node = find_block(func, block).block
-    regions = {"read": node.reads, "write": node.writes}
-    if isinstance(which, str):
-        found = [r.buffer for r in (*node.reads, *node.writes) if r.buffer.name == which]
-    else:
-        found = [r.buffer for r in regions.get(which[0], ())[which[1] : which[1] + 1]]
-    if not found:
-        raise ScheduleError(f"transform_layout: block {block!r} accesses no buffer {which!r}")
-    return with_layout(func, found[0], index_map)[0]
+    buffer, _ = accessed_buffer("transform_layout", find_block(func, block).block, which)
+    return with_layout(func, buffer, index_map)[0]
 
 
 def with_layout(func: PrimFunc, buffer: Buffer, index_map: IndexMap) -> tuple[PrimFunc, Buffer]:

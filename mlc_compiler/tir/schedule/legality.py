@@ -112,6 +112,15 @@ def check_order(func: PrimFunc, path: Sequence[Stmt], chain: Sequence[For], orde
         raise ScheduleError(f"reorder: the order of {names} matters: {conflict} ({conflict.kind})")
 
 
+def check_any_order(step: str, path: Sequence[Stmt], chain: Sequence[For]) -> None:
+    """Reject a perfect nest whose iterations must run in their order. ``path`` leads to the nest."""
+    for conflict in own_conflicts(accesses_in(chain[0]), path) if chain else ():
+        free = [lp for lp in chain if id(lp.var) not in conflict.equal]
+        if free and not _is_free_reduction(conflict, free, path):
+            names = ", ".join(repr(lp.var.name) for lp in free)
+            raise ScheduleError(f"{step}: the order of {names} matters: {conflict} ({conflict.kind})")
+
+
 def _same_order(loops: Sequence[For], order: Sequence[For]) -> bool:
     ids = {id(lp.var) for lp in loops}
     return [id(lp.var) for lp in order if id(lp.var) in ids] == [id(lp.var) for lp in loops]

@@ -23,7 +23,6 @@ from ...ir.expr import (
 from ...ir.simplify import key
 from ...ir.visitor import Rewriter, substitute
 from ..nodes import (
-    THREAD,
     Block,
     BlockRealize,
     Buffer,
@@ -39,7 +38,7 @@ from ..nodes import (
 from ..regions import accesses, infer_regions
 from .access import update_operand
 from .affine import equal
-from .blocks import block_nest, rebuilt, with_intermediate
+from .blocks import block_nest, check_own_loops, rebuilt, with_intermediate
 from .tree import (
     ScheduleError,
     analyzer_at,
@@ -120,7 +119,7 @@ def _einsum(func: PrimFunc, name: str, padding: Sequence[int]) -> _Einsum:
     if len(padding) != len(block.iter_vars) or any(p < 1 for p in padding):
         names = ", ".join(it.var.name for it in block.iter_vars)
         raise _error(f"got padding {list(padding)}; expected a positive number for each of {names}")
-    _check_loops(realize, nest)
+    check_own_loops("pad_einsum", realize, nest)
     value = store.value if block.init is None else update_operand(store)
     if value is None or block.is_reduction != (block.init is not None):
         raise _error(f"block {name!r} is no product, sum, minimum or maximum with its initialisation")
@@ -130,18 +129,6 @@ def _einsum(func: PrimFunc, name: str, padding: Sequence[int]) -> _Einsum:
     padded = {v: analyzer.simplify(ceildiv(size, p) * p) for (v, size), p in zip(sizes.items(), factors, strict=True)}
     growing = {v: size for v, size in padded.items() if not equal(size, sizes[v], analyzer)}
     return _Einsum(realize, nest, store, value, sizes, growing)
-
-
-def _check_loops(realize: BlockRealize, nest: Stmt) -> None:
-    loops, inside = open_nest(nest)
-    extents = {lp.var: lp.extent for lp in loops}
-    bound = [extents.pop(v, None) if isinstance(v, Var) else None for v in realize.iter_values]
-    same = key(tuple(bound)) == key(tuple(it.extent for it in realize.block.iter_vars))
-    plain = same and is_const(realize.predicate, 1) and all(lp.kind != THREAD for lp in loops)
-    if inside is not realize or extents or not plain:
-        raise _error(
-            f"block {realize.block.name!r} has not one loop of its own, of one thread, for each of its variables"
-        )
 
 
 def _check_result(einsum: _Einsum) -> None:

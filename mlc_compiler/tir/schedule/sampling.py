@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from random import Random
 
-from ...ir.expr import IntImm
+from ...ir.expr import IntImm, Var
 from ..nodes import For
 from .tree import ScheduleError
 
 
 class Choice(int):
     """A sampled integer. The trace identifies it by object identity."""
+
+
+INLINE, ROOT = -2, -1
+"""Decisions of ``sample_compute_location`` that are no loops: inlined into the readers, and left where it is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Location:
+    """A sampled place for a block: ``loop``, or none for ``INLINE`` and ``ROOT``; ``options``: all possible decisions.
+
+    The trace identifies it by object identity.
+    """
+
+    decision: int
+    loop: Var | None
+    options: tuple[int, ...]
 
 
 @lru_cache(maxsize=1024)
@@ -59,3 +76,12 @@ def choose_category(
     if not 0 <= decision < len(candidates):
         raise ScheduleError(f"sample_categorical: got decision {decision}; there are {len(candidates)} candidates")
     return Choice(candidates[decision]), decision
+
+
+def choose_location(random: Random, places: Mapping[int, Var | None], decision: int | None) -> tuple[Location, int]:
+    """One of the places, by decision, and the decision; an impossible decision takes the greatest one below it."""
+    options = tuple(sorted(places))
+    if decision is None:
+        decision = random.choice(options)
+    decision = max((d for d in options if d <= decision), default=ROOT)
+    return Location(decision, places[decision], options), decision

@@ -21,21 +21,27 @@ from ..index_map import IndexMap, IndexMapError
 from ..intrinsics import find_tensor_intrin
 from ..nodes import PARALLEL, THREAD, UNROLLED, VECTORIZED, Block, PrimFunc
 from ..script_intrin import find_script_intrin
+from .block_layout import transform_block_layout
 from .blockize import blockize
 from .caching import cache_read, cache_write, set_scope, storage_align
 from .compute_at import compute_at
 from .factor import factor_reduction
 from .inline import compute_inline
+from .inplace import cache_inplace
 from .layout import transform_layout
+from .location import compute_locations
 from .loops import annotate, fuse, reorder, set_kind, split, unannotate
 from .pad_einsum import pad_einsum
+from .padding import decompose_padding
 from .partition import merge, partition
 from .prefetch import prefetch
 from .reduction import decompose_reduction
+from .reindex import reindex
 from .reverse_compute_at import reverse_compute_at
 from .reverse_inline import reverse_compute_inline
 from .rfactor import rfactor
-from .sampling import choose_category, choose_tiling
+from .rolling import rolling_buffer
+from .sampling import INLINE, Location, choose_category, choose_location, choose_tiling
 from .state import WorkingModule
 from .steps import step, step_names
 from .tensorize import tensorize
@@ -152,6 +158,21 @@ class Schedule(WorkingModule):
         """Sample one of ``candidates`` with probabilities ``probs``; ``decision``: index of the one to take instead."""
         return choose_category(self._random, candidates, probs, decision)
 
+    @step
+    def sample_compute_location(self, block: str, decision: int | None = None) -> Any:
+        """A random place for a block, for ``compute_at``: under a loop around its readers, where it is, or inlined.
+
+        decision: the number of a loop, from the outermost around the first reader, -1 where it is, or -2 inlined. An
+        impossible one takes the place before it.
+        """
+        func_name, name = self.home(block)
+
+        def allowed(loop: Var | None) -> bool:
+            return self._is_legal(*((compute_inline, block) if loop is None else (compute_at, block, loop)))
+
+        places = compute_locations(self.function(func_name), str(name), allowed)
+        return choose_location(self._random, places, decision)
+
     # -- loops --------------------------------------------------------------------------------------------------
 
     @step
@@ -228,9 +249,17 @@ class Schedule(WorkingModule):
         self._run(reverse_compute_inline, block)
 
     @step
-    def compute_at(self, block: str, loop: Var) -> None:
-        """Move a producer under a loop, to compute the region that each iteration reads."""
-        self._run(compute_at, block, loop)
+    def compute_at(self, block: str, loop: Var | Location) -> None:
+        """Move a producer inside a loop, to compute the region that each iteration reads.
+
+        loop: it may be a result of ``sample_compute_location``.
+        """
+        if not isinstance(loop, Location):
+            self._run(compute_at, block, loop)
+        elif loop.loop is not None:
+            self._run(compute_at, block, loop.loop)
+        elif loop.decision == INLINE:
+            self._run(compute_inline, block)
 
     @step
     def reverse_compute_at(self, block: str, loop: Var) -> None:
@@ -251,6 +280,26 @@ class Schedule(WorkingModule):
     def cache_read(self, block: str, read_buffer_index: int, storage_scope: str) -> BlockName:
         """Redirect a block's reads of one input to a copy in another scope; returns the block that makes the copy."""
         return self._run(cache_read, block, read_buffer_index, storage_scope)
+
+    @step
+    def cache_inplace(self, block: str, read_buffer_index: int, storage_scope: str) -> list[BlockName]:
+        """Run a block on a copy of a buffer that it reads and writes; returns the blocks that copy it in and out."""
+        func_name, _ = self.home(block)
+        names = self._run(cache_inplace, block, read_buffer_index, storage_scope)
+        return [BlockName(name, func_name) for name in names]
+
+    @step
+    def reindex(self, block: str, buffer: str | tuple[str, int]) -> BlockName:
+        """Redirect a block's accesses of a buffer to a copy indexed by its variables; returns the block that copies.
+
+        buffer: as for ``transform_layout``.
+        """
+        return self._run(reindex, block, buffer)
+
+    @step
+    def rolling_buffer(self, block: str, write_buffer_index: int) -> None:
+        """Shrink a buffer that a block writes to a window that advances with a loop; see ``rolling.py``."""
+        self._run(rolling_buffer, block, write_buffer_index)
 
     @step
     def prefetch(self, block: str, loop: Var, read_buffer_index: int, distance: int) -> BlockName:
@@ -277,6 +326,11 @@ class Schedule(WorkingModule):
         init, update = self._run(decompose_reduction, block, loop)
         self._renamed[func_name, str(name)] = update
         return BlockName(init, func_name)
+
+    @step
+    def decompose_padding(self, block: str, loop: Var) -> BlockName:
+        """Fill what a padding block writes before ``loop``, in a new block, which is returned; see ``padding.py``."""
+        return self._run(decompose_padding, block, loop)
 
     @step
     def rfactor(self, loop: Var, factor_axis: int) -> BlockName:
@@ -315,6 +369,11 @@ class Schedule(WorkingModule):
         self._run(tensorize, loop, row)
 
     @step
+    def transform_block_layout(self, block: str, index_map: IndexMap | Callable[..., Any] | str) -> None:
+        """Run a block over the indices that a map computes of its variables, as ``lambda i, j: (i * 16 + j,)``."""
+        self._run(transform_block_layout, block, _as_index_map("transform_block_layout", index_map))
+
+    @step
     def transform_layout(
         self, block: str, buffer: str | tuple[str, int], index_map: IndexMap | Callable[..., Any] | str
     ) -> None:
@@ -323,16 +382,16 @@ class Schedule(WorkingModule):
         buffer: its name, or ``("read", i)`` or ``("write", i)``, one of the regions that the block reads or writes.
         index_map: maps logical to stored indices, e.g. ``lambda n, k: (n // 16, k, n % 16)``.
         """
-        self._run(transform_layout, block, buffer, _as_index_map(index_map))
+        self._run(transform_layout, block, buffer, _as_index_map("transform_layout", index_map))
 
 
-def _as_index_map(index_map: IndexMap | Callable[..., Any] | str) -> IndexMap:
+def _as_index_map(step: str, index_map: IndexMap | Callable[..., Any] | str) -> IndexMap:
     if isinstance(index_map, IndexMap):
         return index_map
     try:
         return IndexMap.parse(index_map) if isinstance(index_map, str) else IndexMap.from_func(index_map)
     except IndexMapError as error:
-        raise ScheduleError(f"transform_layout: {error.message}") from error
+        raise ScheduleError(f"{step}: {error.message}") from error
 
 
 Schedule.step_names = step_names()

@@ -12,13 +12,17 @@ from .caching import cache_read, cache_write
 from .compute_at import compute_at
 from .factor import factor_reduction
 from .inline import compute_inline
+from .inplace import cache_inplace
 from .legality import check_independent, is_concurrent
 from .loops import reorder
 from .pad_einsum import pad_einsum
+from .padding import decompose_padding
 from .reduction import decompose_reduction
+from .reindex import reindex
 from .reverse_compute_at import reverse_compute_at
 from .reverse_inline import reverse_compute_inline
 from .rfactor import rfactor
+from .rolling import rolling_buffer
 from .trace import BlockName
 from .tree import ScheduleError, block_names, has_loop, loops_in
 
@@ -26,6 +30,7 @@ from .tree import ScheduleError, block_names, has_loop, loops_in
 MOVES = (
     *(reorder, compute_at, reverse_compute_at, compute_inline, reverse_compute_inline),
     *(cache_read, cache_write, decompose_reduction, rfactor, factor_reduction, pad_einsum),
+    *(reindex, cache_inplace, decompose_padding, rolling_buffer),
 )
 
 
@@ -98,14 +103,29 @@ class WorkingModule:
 
     def _run(self, step: Callable[..., Any], at: Var | str, *args: Any, loops: Sequence[Var] | None = None) -> Any:
         """Apply a step to the function that contains ``at``; returns the step's second result, if any."""
+        func_name, func, value = self._applied(step, at, *args, loops=loops)
+        self._mod = self._mod.with_function(func_name, func)
+        return BlockName(value, func_name) if isinstance(value, str) else value
+
+    def _is_legal(self, step: Callable[..., Any], at: Var | str, *args: Any) -> bool:
+        """Whether a step can be applied."""
+        try:
+            self._applied(step, at, *args)
+        except ScheduleError:
+            return False
+        return True
+
+    def _applied(
+        self, step: Callable[..., Any], at: Var | str, *args: Any, loops: Sequence[Var] | None = None
+    ) -> tuple[str, PrimFunc, Any]:
+        """The function that contains ``at``, by name, after a step, and the step's other result."""
         func_name, at = self.home(at)
         before = self.function(func_name)
         result = step(before, loops or at, *args)
         func, value = result if isinstance(result, tuple) else (result, None)
         if step in MOVES:
             _check_concurrent(before, func)
-        self._mod = self._mod.with_function(func_name, func)
-        return BlockName(value, func_name) if isinstance(value, str) else value
+        return func_name, func, value
 
     def _run_all(self, step: Callable[..., Any], loops: Sequence[Var], *args: Any) -> Any:
         """Apply a step to several loops of one function; see ``_run``."""

@@ -15,11 +15,11 @@ from typing import Any, Protocol
 from ...ir.expr import BinaryOp, IntImm, PrimExpr, Var, binary
 from ..index_map import IndexMap
 from ..nodes import Buffer
-from .sampling import Choice
+from .sampling import Choice, Location
 from .tree import ScheduleError
 
 INFIX = ("+", "-", "*", "//", "%")
-SAMPLES = ("sample_perfect_tile", "sample_categorical")
+SAMPLES = ("sample_perfect_tile", "sample_categorical", "sample_compute_location")
 
 
 class BlockName(str):
@@ -77,12 +77,16 @@ class Infix:
 
 @dataclass(frozen=True)
 class Step:
-    """One call. ``outputs``: the returned structure with names for values, e.g. ``["l1", ["l2", None]]``."""
+    """One call. ``outputs``: the returned structure with names for values, as ``["l1", ["l2", None]]``.
+
+    options: the possible decisions of a sampling step whose arguments do not say them.
+    """
 
     name: str
     args: tuple[Any, ...] = ()
     keywords: Mapping[str, Any] = field(default_factory=dict)
     outputs: Any = None
+    options: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         args = [_literal(a) for a in self.args]
@@ -156,18 +160,21 @@ class Trace:
             return _encode_expr(value)
         if isinstance(value, Choice):
             return int(value)
+        if isinstance(value, Location):
+            raise ScheduleError("a location that another schedule sampled; expected one of this schedule")
         if isinstance(value, IndexMap) or callable(value):
             return value.text if isinstance(value, IndexMap) else IndexMap.from_func(value).text
         return str(value) if isinstance(value, str) else value
 
     def record(self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], result: Any) -> None:
         """Add a step with encoded arguments, and name the values that it returned."""
-        self.steps.append(Step(name, tuple(args), dict(keywords), self._named(result)))
+        options = result.options if isinstance(result, Location) else ()
+        self.steps.append(Step(name, tuple(args), dict(keywords), self._named(result), options))
 
     def _named(self, result: Any) -> Any:
         if isinstance(result, list | tuple):
             return [self._named(r) for r in result]
-        letter = "b" if isinstance(result, BlockName) else "l" if isinstance(result, Var) else "v"
+        letter = "b" if isinstance(result, BlockName) else "l" if isinstance(result, Var | Location) else "v"
         if letter == "v" and not isinstance(result, Choice):
             return None
         known = self._names.get(_identity(result))
@@ -227,7 +234,7 @@ class Trace:
 def _identity(value: object) -> object:
     if isinstance(value, BlockName):
         return ("block", value.func_name, str(value))
-    return ("object", id(value)) if isinstance(value, Var | Choice) else None
+    return ("object", id(value)) if isinstance(value, Var | Choice | Location) else None
 
 
 def _encode_expr(expr: PrimExpr) -> Any:
@@ -298,9 +305,12 @@ def _from_json(value: Any) -> Any:
 
 def _step_to_json(step: Step) -> dict[str, Any]:
     keywords = {k: _to_json(v) for k, v in step.keywords.items()}
-    return {"step": step.name, "args": _to_json(step.args), "keywords": keywords, "outputs": step.outputs}
+    data = {"step": step.name, "args": _to_json(step.args), "keywords": keywords, "outputs": step.outputs}
+    return {**data, "options": list(step.options)} if step.options else data
 
 
 def _step_from_json(value: Mapping[str, Any]) -> Step:
     keywords = {k: _from_json(v) for k, v in value["keywords"].items()}
-    return Step(value["step"], tuple(_from_json(value["args"])), keywords, value["outputs"])
+    return Step(
+        value["step"], tuple(_from_json(value["args"])), keywords, value["outputs"], tuple(value.get("options", ()))
+    )

@@ -191,6 +191,15 @@ def _bytes(rows: object) -> PrimFunc:
     return te.create_prim_func([w, x, te.compute((rows, 16), lambda i, j: te.sum(product(i, j), axis=k), name="dot")])
 
 
+def _stencils(n: int, m: int) -> PrimFunc:
+    """Sums of three rows, thrice, the second of every other row."""
+    a = te.placeholder((2 * n + 7, m), "int32", "A")
+    y, y2, y3 = (te.reduce_axis(3, "y") for _ in range(3))
+    fine = te.compute((2 * n + 5, m), lambda i, j: te.sum(a[i + y, j], axis=y), name="fine")
+    coarse = te.compute((n + 2, m), lambda i, j: te.sum(fine[i * 2 + y2, j], axis=y2), name="coarse")
+    return te.create_prim_func([a, te.compute((n, m), lambda i, j: te.sum(coarse[i + y3, j], axis=y3), name="out")])
+
+
 N, M = Var("n"), Var("m")
 CASES: dict[str, Callable[[], Case]] = {
     "chain": lambda: Case(_chain(7, 13)),
@@ -213,6 +222,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "batched-symbolic": lambda: Case(_batched(3, N, 4), {"n": 5}),
     "gather": lambda: Case(_gather(5, 7)),
     "convolution": lambda: Case(_convolution(4, 6)),
+    "stencils": lambda: Case(_stencils(8, 3)),
     "softmax-like": lambda: Case(_softmax_like(3, 7)),
     "softmax-like-rows": lambda: Case(_softmax_like(N, 5), {"n": 4}),
     "bytes": lambda: Case(_bytes(3)),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
-from mlc_compiler.ir.expr import Var, is_const
+from mlc_compiler.ir.expr import IntImm, Var, is_const
 from mlc_compiler.ir.visitor import Rewriter, substitute, walk
 from mlc_compiler.tir.nodes import SERIAL, UNROLLED, For, PrimFunc, SeqStmt
 from mlc_compiler.tir.schedule import Schedule, ScheduleError
@@ -94,6 +94,40 @@ def _pad_einsum(s: Schedule, r: Random) -> None:
     s.pad_einsum(block, [r.choice([1, *FACTORS]) for _ in s.block(block).iter_vars])
 
 
+def _index_map(s: Schedule, r: Random, block: str) -> str:
+    """A map that splits, fuses and reorders the variables of a block, perhaps not evenly."""
+    sizes = [it.extent.value if isinstance(it.extent, IntImm) else 0 for it in s.block(block).iter_vars]
+    names = [f"i{n}" for n in range(len(sizes))]
+    parts: list[str] = []
+    for name, size in zip(names, sizes, strict=True):
+        factor = r.choice(FACTORS)
+        cuts = [[name], [f"{name} // {factor}", f"{name} % {factor}"]]
+        fused = [[f"{parts.pop()} * {size} + {name}"]] if parts and size and r.random() < 0.3 else []
+        parts += r.choice(fused or cuts)
+    r.shuffle(parts)
+    return f"lambda {', '.join(names)}: ({', '.join(parts)},)"
+
+
+def _transform_block_layout(s: Schedule, r: Random) -> None:
+    block = _block(s, r)
+    s.transform_block_layout(block, _index_map(s, r, block))
+
+
+def _sampled_place(s: Schedule, r: Random) -> None:
+    block = _block(s, r)
+    s.compute_at(block, s.sample_compute_location(block))
+
+
+def _rolling_buffer(s: Schedule, r: Random) -> None:
+    """Roll a buffer, sometimes after its producer was moved into tiles of a reader."""
+    block = _block(s, r)
+    readers = s.get_consumers(block)
+    if readers and r.random() < 0.7:
+        outer, _ = s.split(s.get_loops(readers[0])[0], [None, r.choice([1, 2, 3, 4])])
+        s.compute_at(block, outer)
+    s.rolling_buffer(block, 0)
+
+
 def _partition(s: Schedule, r: Random) -> None:
     tops = s.func.body.block.body  # type: ignore[attr-defined]
     nests = tops.stmts if isinstance(tops, SeqStmt) else (tops,)
@@ -116,9 +150,14 @@ STEPS: dict[str, Step] = {
     "reverse_compute_at": lambda s, r: s.reverse_compute_at(_block(s, r), _loop(s, r)),
     "cache_read": lambda s, r: s.cache_read(_block(s, r), r.randint(0, 1), r.choice(SCOPES)),
     "cache_write": lambda s, r: s.cache_write(_block(s, r), r.randint(0, 1), r.choice(SCOPES)),
+    "cache_inplace": lambda s, r: s.cache_inplace(_block(s, r), r.randint(0, 1), r.choice(SCOPES)),
+    "reindex": lambda s, r: s.reindex(_block(s, r), (r.choice(["read", "write"]), r.randint(0, 1))),
+    "rolling_buffer": _rolling_buffer,
     "prefetch": lambda s, r: s.prefetch(_block(s, r), _loop(s, r), r.randint(0, 1), r.randint(1, 3)),
     "set_scope": lambda s, r: s.set_scope(_block(s, r), 0, r.choice(SCOPES)),
     "decompose_reduction": lambda s, r: s.decompose_reduction(_block(s, r), _loop(s, r)),
+    "decompose_padding": lambda s, r: s.decompose_padding(_block(s, r), _loop(s, r)),
+    "transform_block_layout": _transform_block_layout,
     "rfactor": lambda s, r: s.rfactor(_loop(s, r), r.choice([0, -1, 1])),
     "factor_reduction": lambda s, r: s.factor_reduction(_block(s, r), r.choice([2, 3, 4])),
     "pad_einsum": _pad_einsum,
@@ -130,6 +169,7 @@ STEPS: dict[str, Step] = {
     "unannotate": lambda s, r: s.unannotate(r.choice([_loop, _block])(s, r), "pragma"),
     "sample_perfect_tile": _tile,
     "sample_categorical": _sampled_split,
+    "sample_compute_location": _sampled_place,
 }
 
 
