@@ -11,7 +11,7 @@ from ..tir.nodes import PrimFunc
 from ..tir.schedule import Schedule, ScheduleError
 
 Decision = Any
-"""Decision of a sampling step: the factors of a tiling, or the index of a candidate."""
+"""Of a sampling step: the factors of a tiling, the position of a candidate, or the number of a place."""
 
 
 class GuidedSchedule(Schedule):
@@ -52,6 +52,10 @@ class GuidedSchedule(Schedule):
     def sample_categorical(self, candidates: Sequence[int], probs: Sequence[float], decision: int | None = None) -> Any:
         draw = super().sample_categorical
         return self._guided(lambda d: draw(candidates, probs, d), decision)
+
+    def sample_compute_location(self, block: str, decision: int | None = None) -> Any:
+        draw = super().sample_compute_location
+        return self._guided(lambda d: draw(block, d), decision)
 
     def _guided(self, draw: Callable[[Decision], Any], default: Decision) -> Any:
         if self._decisions:

@@ -173,6 +173,8 @@ def alternatives(step: Step) -> list[Decision]:
     """All possible decisions of a sampling step."""
     if step.name == "sample_categorical":
         return list(range(len(step.keywords["candidates"])))
+    if step.options:
+        return list(step.options)
     decision, innermost = step.keywords["decision"], step.keywords.get("max_innermost_factor", INNERMOST)
     return [list(factors) for factors in perfect_tilings(prod(decision), len(decision), innermost)]
 

@@ -84,6 +84,8 @@ def cache_read(func: PrimFunc, name: str, index: int, scope: str) -> tuple[PrimF
     own, analyzer = block_nest(func, name), _analyzer(func, name)
     nest = _outermost_nest(func, name, source) if scope == "shared" else own
     inside = [a for a in split_by_block(accesses_in(nest), realize)[0] if a.buffer is source]
+    if not inside:
+        raise ScheduleError(f"{step}: block {name!r} only prefetches {source.name!r}")
     box = exact_box(inside[0], inside[0].loops, analyzer) if len(inside) == 1 else None
     if box is None:
         check_written(step, func, realize, source)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from ...ir import dtype as dt
-from ...ir.expr import Call, IntImm, PrimExpr, Var, cast, is_const, minimum
+from ...ir.expr import Call, IntImm, PrimExpr, Var, cast, const, is_const, minimum
 from ...ir.simplify import Analyzer, key
 from ...ir.visitor import substitute
 from ..nodes import (
@@ -80,7 +80,7 @@ def _constant_box(source: Buffer, bounds: Sequence[Bounds | None], analyzer: Ana
         extent = None if axis is None else analyzer.simplify(axis[1] - axis[0] + 1)
         if axis is None or not isinstance(extent, IntImm):
             raise ScheduleError(f"prefetch: the region that is read of {source.name!r} has no constant extents")
-        ranges.append(Range(axis[0], extent))
+        ranges.append(Range(axis[0], const(extent.value, axis[0].dtype)))
     return ranges
 
 

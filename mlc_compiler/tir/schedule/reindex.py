@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ...ir.expr import PrimExpr, Var
+from ...ir.expr import Call, PrimExpr, Var
 from ...ir.simplify import Analyzer, key
-from ...ir.visitor import Rewriter, free_vars, substitute
+from ...ir.visitor import Rewriter, free_vars, substitute, walk
 from ..nodes import Block, BlockRealize, Buffer, BufferLoad, BufferStore, IterVar, PrimFunc, Stmt, loop_nest, seq
 from ..regions import accesses, infer_regions
 from .access import accesses_in
 from .affine import is_one
 from .blocks import accessed_buffer, block_nest, rebuilt, with_intermediate
+from .caching import check_written
 from .dependence import one_to_one, run_space
 from .tree import (
     ScheduleError,
@@ -60,10 +61,11 @@ def reindex(func: PrimFunc, name: str, which: str | tuple[str, int]) -> tuple[Pr
     buffer, writes = accessed_buffer(STEP, realize.block, which)
     _check_nest(func, name, nest)
     use = _use(func, realize, buffer)
+    _check_space(func, use)
     if writes:
-        _check_writes(func, use)
+        _check_writes(use)
     else:
-        _check_reads(use)
+        _check_reads(func, use)
     shape = tuple(it.extent for it in use.iters)
     cache = replace(buffer, name=unique_buffer_name(func, f"{buffer.name}_reindex"), shape=shape)
     copy_name = unique_block_name(func, f"{(buffer if writes else cache).name}_reindex")
@@ -100,18 +102,30 @@ def _touches(block: Block, buffer: Buffer) -> list[BufferLoad | BufferStore]:
     return [n for n in touches if n.buffer is buffer]
 
 
-def _check_reads(use: _Use) -> None:
+def _check_space(func: PrimFunc, use: _Use) -> None:
+    """Raise ScheduleError unless the block runs for each value of its variables, as the copy does."""
+    path = block_path(func, use.name)
+    space = run_space(use.realize, loops_above(path), analyzer_at(path[:-1]))
+    pairs = zip(space or (), use.realize.block.iter_vars, strict=False)
+    if space is None or not all(_is_whole(bounds, it, use.analyzer) for bounds, it in pairs):
+        raise use.error("is not known to run once for each value of its variables")
+
+
+def _check_reads(func: PrimFunc, use: _Use) -> None:
     """Raise ScheduleError unless all elements that the copy reads exist, and the block leaves them as they are."""
-    if any(r.buffer is use.buffer for r in use.realize.block.writes):
+    block = use.realize.block
+    if any(r.buffer is use.buffer for r in block.writes):
         raise use.error(f"writes {use.buffer.name!r}, which it reads")
     for index, size in zip(use.indices, use.buffer.shape, strict=True):
         if not (use.analyzer.prove(index >= 0) and use.analyzer.prove(index < size)):
             raise use.error(
                 f"reads {use.buffer.name!r} at an index that is not known to be inside for all its variables"
             )
+    if any(isinstance(n, Call) and n.op == "if_then_else" for n in walk((block.init, block.body))):
+        check_written(STEP, func, use.realize, use.buffer)
 
 
-def _check_writes(func: PrimFunc, use: _Use) -> None:
+def _check_writes(use: _Use) -> None:
     """Raise ScheduleError unless the block writes each element that the copy moves, for one value of its variables."""
     block, name = use.realize.block, use.buffer.name
     if block.init is None and any(isinstance(n, BufferLoad) for n in _touches(block, use.buffer)):
@@ -119,10 +133,6 @@ def _check_writes(func: PrimFunc, use: _Use) -> None:
     extents = {it.var: it.extent for it in use.iters}
     if any(it.kind != "S" for it in use.iters) or not one_to_one(use.indices, extents, set(), use.analyzer):
         raise use.error(f"writes elements of {name!r} for several values of its variables")
-    loops = loops_above(block_path(func, use.name))
-    space = run_space(use.realize, loops, analyzer_at(block_path(func, use.name)[:-1]))
-    if space is None or not all(_is_whole(b, it, use.analyzer) for b, it in zip(space, block.iter_vars, strict=True)):
-        raise use.error("is not known to run once for each value of its variables")
 
 
 def _is_whole(bounds: tuple[PrimExpr, PrimExpr], it: IterVar, analyzer: Analyzer) -> bool:

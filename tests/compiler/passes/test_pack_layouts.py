@@ -10,7 +10,7 @@ import pytest
 from mlc_compiler.backends.cpu.schedules import CPU_RULES
 from mlc_compiler.interp import run_function
 from mlc_compiler.ir import dtype as dt
-from mlc_compiler.ir.expr import IntImm
+from mlc_compiler.ir.expr import IntImm, Var
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.passes.annotate_patterns import AnnotatePatterns
 from mlc_compiler.passes.apply_schedules import ApplySchedules
@@ -283,6 +283,16 @@ def test_maps_without_an_inverse(rank: int, text: str) -> None:
 def test_texts_that_are_no_maps(text: str) -> None:
     with pytest.raises(IndexMapError, match="expected lambda"):
         IndexMap.parse(text)
+
+
+def test_axes_of_constant_size_are_fused() -> None:
+    fused = IndexMap.parse("lambda i, j, k: (j, i * 5 + k)")
+    shape = (IntImm(2), IntImm(3), IntImm(5))
+    assert [s.value for s in fused.stored_shape(shape)] == [3, 10]
+    array = np.arange(30).reshape(2, 3, 5)
+    np.testing.assert_array_equal(fused.pack(array), array.transpose(1, 0, 2).reshape(3, 10))
+    with pytest.raises(IndexMapError, match="has no inverse"):
+        fused.stored_shape((IntImm(2), IntImm(3), Var("n")))
 
 
 def test_maps_are_values() -> None:

@@ -118,6 +118,11 @@ def _sampled_place(s: Schedule, r: Random) -> None:
     s.compute_at(block, s.sample_compute_location(block))
 
 
+def _decompose_padding(s: Schedule, r: Random) -> None:
+    block = _block(s, r)
+    s.decompose_padding(block, r.choice(s.get_loops(block) or [_loop(s, r)]))
+
+
 def _rolling_buffer(s: Schedule, r: Random) -> None:
     """Roll a buffer, sometimes after its producer was moved into tiles of a reader."""
     block = _block(s, r)
@@ -156,7 +161,7 @@ STEPS: dict[str, Step] = {
     "prefetch": lambda s, r: s.prefetch(_block(s, r), _loop(s, r), r.randint(0, 1), r.randint(1, 3)),
     "set_scope": lambda s, r: s.set_scope(_block(s, r), 0, r.choice(SCOPES)),
     "decompose_reduction": lambda s, r: s.decompose_reduction(_block(s, r), _loop(s, r)),
-    "decompose_padding": lambda s, r: s.decompose_padding(_block(s, r), _loop(s, r)),
+    "decompose_padding": _decompose_padding,
     "transform_block_layout": _transform_block_layout,
     "rfactor": lambda s, r: s.rfactor(_loop(s, r), r.choice([0, -1, 1])),
     "factor_reduction": lambda s, r: s.factor_reduction(_block(s, r), r.choice([2, 3, 4])),

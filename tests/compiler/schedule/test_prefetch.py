@@ -8,6 +8,7 @@ import pytest
 from mlc_compiler import build
 from mlc_compiler.interp import run_prim_func
 from mlc_compiler.ir.module import IRModule
+from mlc_compiler.ir.structural import first_difference
 from mlc_compiler.script import parse, script
 from mlc_compiler.target import Target
 from mlc_compiler.tir import te
@@ -121,3 +122,25 @@ def test_lines_of_rows_that_are_shorter_than_a_line() -> None:
     text = plain(s.func.script())
     assert plain('for ax1 in range(2): T.evaluate(T.call_intrin("handle", "intrinsic.cpu.prefetch"') in text
     assert "A[T.min(k+2,7),ax1*16,0]" in text
+
+
+def test_a_buffer_with_sizes_of_32_bits_prints_and_parses() -> None:
+    func = parse(
+        """
+@T.prim_func
+def main(A: T.Buffer((T.int32(6), T.int32(8)), "float32"), B: T.Buffer((T.int32(6), T.int32(8)), "float32")):
+    for i, j in T.grid(T.int32(6), T.int32(8)):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj] + T.float32(1)
+"""
+    )
+    s = Schedule(func)
+    s.prefetch("B", s.get_loops("B")[1], 0, 3)
+    assert first_difference(parse(script(s.func)), s.func) is None
+
+
+def test_a_block_of_prefetches_has_nothing_to_cache() -> None:
+    s = prefetched()
+    with pytest.raises(ScheduleError, match="block 'A_prefetch' only prefetches 'A'"):
+        s.cache_read("A_prefetch", 0, "local")
