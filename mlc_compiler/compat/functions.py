@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mlc_errors import UnsupportedError
 from mlc_runtime.arrays import tvm_ffi
 
-from .kv_state import KVState
+from .kv_state import AttentionCache, KVState
 from .runtime import ShapeTuple
 
 
 def reshape(array: Any, shape: ShapeTuple) -> Any:
     """``vm.builtin.reshape``: a view of the same memory with another shape."""
     return array.reshape(tuple(shape))
+
+
+def clear_caches(caches: Sequence[AttentionCache]) -> None:
+    """``vm.builtin.attention_kv_cache_array_clear``: remove all elements of each cache."""
+    for cache in caches:
+        cache.clear()
+
+
+def pop_caches(caches: Sequence[AttentionCache], count: int) -> None:
+    """``vm.builtin.attention_kv_cache_array_popn``: remove the last elements of each cache."""
+    for cache in caches:
+        cache.popn(count)
 
 
 _BUILTIN: dict[str, Callable[..., Any]] = {
@@ -25,6 +37,8 @@ _BUILTIN: dict[str, Callable[..., Any]] = {
     "vm.builtin.kv_state_popn": KVState.popn,
     "vm.builtin.kv_state_begin_forward": KVState.begin_forward,
     "vm.builtin.kv_state_end_forward": KVState.end_forward,
+    "vm.builtin.attention_kv_cache_array_clear": clear_caches,
+    "vm.builtin.attention_kv_cache_array_popn": pop_caches,
 }
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from mlc_errors import MLCError
 
 NO_PAGE = -1
+ATTENTION_CACHE = "attention_kv_cache"
 
 
 class KVStateError(MLCError, ValueError):
@@ -117,14 +118,81 @@ class KVState:
         sequence.length = length
 
 
+class AttentionCache:
+    """An ``nn.KVCache`` at run time: an array [capacity, *unit_shape] and how many of its elements are filled."""
+
+    def __init__(self, array: np.ndarray, filled: int = 0):
+        self.array, self.filled = array, filled
+        self.wanted = filled
+
+    @property
+    def inputs(self) -> tuple[np.ndarray, int]:
+        """What functions take for the cache."""
+        return self.array, self.filled
+
+    def clear(self) -> None:
+        """Remove all elements."""
+        self.filled = self.wanted = 0
+
+    def popn(self, count: int) -> None:
+        """Remove the last ``count`` elements."""
+        if not 0 <= count <= self.filled:
+            raise KVStateError(f"popn: got {count}; the cache has {self.filled} elements")
+        self.filled = self.wanted = self.filled - count
+
+    def grow(self) -> bool:
+        """Double the capacity until it has room for what a call has appended, or else accept it; whether it grew."""
+        capacity = len(self.array)
+        while capacity < self.wanted:
+            capacity = max(1, 2 * capacity)
+        if capacity == len(self.array):
+            return False
+        larger = np.zeros((capacity, *self.array.shape[1:]), self.array.dtype)
+        larger[: self.filled] = self.array[: self.filled]
+        self.array = larger
+        return True
+
+
+def created(kind: str, result: Any) -> Any:
+    """The cache, or the caches, that a function has created."""
+    if kind != ATTENTION_CACHE:
+        return KVState(result)
+    return tuple(AttentionCache(array, filled) for array, filled in result)
+
+
+def grown(arguments: Sequence[Any]) -> bool:
+    """Whether caches among the arguments grew because the call appended more than they hold; or else it is done."""
+    found = [a for a in _flat(arguments) if isinstance(a, AttentionCache)]
+    if any([cache.grow() for cache in found]):
+        return True
+    for cache in found:
+        cache.filled = cache.wanted
+    return False
+
+
 def expanded(arguments: Sequence[Any]) -> list[Any]:
-    """Replace the caches among a function's arguments by their arrays."""
-    return [part for a in arguments for part in (a.inputs if isinstance(a, KVState) else (a,))]
+    """The arguments of a function, caches, also in tuples of them, as their arrays and numbers."""
+    flat = _flat(arguments)
+    return [part for a in flat for part in (a.inputs if isinstance(a, KVState | AttentionCache) else (a,))]
+
+
+def _flat(arguments: Sequence[Any]) -> list[Any]:
+    """The arguments, with the caches of tuples of caches in their place."""
+    flat: list[Any] = []
+    for a in arguments:
+        several = isinstance(a, tuple | list) and bool(a) and all(isinstance(c, AttentionCache) for c in a)
+        flat += a if several else [a]
+    return flat
 
 
 def restored(result: Any, arguments: Sequence[Any]) -> Any:
     """Replace the arrays of caches in a function's result by the caches among the arguments."""
-    for state in (a for a in arguments if isinstance(a, KVState)):
-        if isinstance(result, tuple) and result and result[0] is state.arrays[0]:
+    if not isinstance(result, tuple):
+        return result
+    for state in _flat(arguments):
+        if isinstance(state, KVState) and result and result[0] is state.arrays[0]:
             return state
-    return tuple(restored(r, arguments) for r in result) if isinstance(result, tuple) else result
+        if isinstance(state, AttentionCache) and len(result) == 2 and result[0] is state.array:
+            state.wanted = int(result[1])
+            return state
+    return tuple(restored(r, arguments) for r in result)

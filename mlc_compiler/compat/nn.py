@@ -29,6 +29,7 @@ from ..nn.tensor import emit
 from ..relax.builder import BlockBuilder
 from . import nn_spec as spec
 from .nn_cache import PagedKVCache, RopeMode, TIRPagedKVCache
+from .nn_effects import KVCache, caches, mark_start, with_caches
 
 
 class Module(nn.Module):
@@ -37,9 +38,18 @@ class Module(nn.Module):
     def export_tvm(
         self, spec: nn.spec.ModuleSpec | Mapping[str, Any], debug: bool = False
     ) -> tuple[IRModule, list[tuple[str, Parameter]]]:
-        """Like ``export``, but the parameters are a list of (name, parameter) pairs."""
-        mod, parameters = self.export(spec, debug)
-        return mod, list(parameters.items())
+        """As ``export``; the parameters are a list of names and parameters. Functions may take ``KVCache``."""
+        functions = spec if isinstance(spec, nn.spec.ModuleSpec) else nn.spec.ModuleSpec.from_raw(spec, self)
+        mod, parameters = self.export(with_caches(functions, self), debug)
+        return mark_start(mod), list(parameters.items())
+
+    def to(self, dtype: str | None = None) -> Module:
+        """Set the dtype of the parameters and of the caches; None leaves them."""
+        for cache in caches(self).values():
+            cache.to(dtype)
+        if dtype is not None:
+            super().to(dtype)
+        return self
 
 
 class RMSNorm(nn.RMSNorm):
@@ -81,6 +91,7 @@ __all__ = [
     "Embedding",
     "ExternModule",
     "GroupNorm",
+    "KVCache",
     "LayerNorm",
     "Linear",
     "Module",

@@ -73,7 +73,7 @@ class BlockBuilder(builder.BlockBuilder):
 
 def build(mod: IRModule, target: Any = None, pipeline: Callable[[IRModule], IRModule] | None = None) -> Executable:
     """Compile a module after applying ``pipeline`` to it. See ``mlc_compiler.build``."""
-    creating = frozenset(name for name, func in mod.of_type(Function).items() if "creates" in func.attrs)
+    creating = {n: f.attrs["creates"]["kind"] for n, f in mod.of_type(Function).items() if "creates" in f.attrs}
     return Executable(api.build(mod, target, pipeline=pipeline), creating)
 
 

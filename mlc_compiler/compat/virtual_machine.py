@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from mlc_errors import UnsupportedError
 from mlc_runtime.library import Library
 from mlc_runtime.timing import Timing
 
-from .kv_state import KVState, expanded, restored
+from .kv_state import created, expanded, grown, restored
 from .nd import as_results
 from .runtime import Device, ShapeTuple
 
 
 @dataclass(frozen=True)
 class Executable:
-    """A compiled module: the library, and the names of the functions that create a KV cache."""
+    """A compiled module: the library, and its functions that create caches, with the kind of cache."""
 
     library: Library
-    creating: frozenset[str] = frozenset()
+    creating: Mapping[str, str] = field(default_factory=dict)
 
 
 class VirtualMachine:
-    """Calls functions of a library by name. They return ``NDArray``, and ``KVState`` for caches.
+    """The functions of a library by name. They return ``NDArray``, and caches (``kv_state``) that they create or take.
 
     device: must be the device for which the library was compiled; raises UnsupportedError otherwise.
     """
 
     def __init__(self, library: Library | Executable, device: Device | None = None):
-        self._creating = library.creating if isinstance(library, Executable) else frozenset()
+        self._creating = library.creating if isinstance(library, Executable) else {}
         self.library = library.library if isinstance(library, Executable) else library
         if device is not None:
             self._check(device)
@@ -40,7 +40,9 @@ class VirtualMachine:
 
         def call(*args: Any) -> Any:
             result = restored(function(*map(_argument, expanded(args))), args)
-            return KVState(result) if name in self._creating else as_results(result)
+            while grown(args):  # a cache was too short: nothing of the call is kept but what the next one stores again
+                result = restored(function(*map(_argument, expanded(args))), args)
+            return created(self._creating[name], result) if name in self._creating else as_results(result)
 
         return call
 

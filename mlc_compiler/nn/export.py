@@ -9,7 +9,7 @@ from typing import Any
 from ..ir.expr import PrimExpr, Var, as_expr
 from ..ir.module import IRModule
 from ..relax.builder import BlockBuilder
-from ..relax.info import get_item, make_tuple, tensor_info
+from ..relax.info import get_item, make_tuple, prim_value, tensor_info
 from ..relax.nodes import Expr, PrimStructInfo, TensorStructInfo, TupleStructInfo
 from ..relax.nodes import Var as GraphVar
 from . import spec
@@ -52,6 +52,9 @@ class _Tracer:
         self.inputs: list[GraphVar] = []
 
     def trace(self, name: str) -> None:
+        if self.function.effect_mode != "none":
+            hint = "mlc_compiler.compat.nn.Module.export_tvm passes caches; for states, see nn.states"
+            raise spec.SpecError(f"{name}: effect_mode is {self.function.effect_mode!r}; expected 'none'", hint=hint)
         args = [self._input(n, s) for n, s in self.function.inputs.items()]
         weights = self._weights()
         attrs: dict[str, Any] = {"num_input": len(self.inputs)}
@@ -81,6 +84,8 @@ class _Tracer:
             frame = self.builder.frame
             frame.attrs = {**frame.attrs, "creates": result.state.describe()}
             return self._result(result.arrays)
+        if isinstance(result, PrimExpr):
+            return prim_value(result)
         state = self.views.get(id(result))
         if state is not None:
             return self._result([getattr(result, name) for name in state.fields()])

@@ -15,6 +15,7 @@ class SpecError(MLCError, ValueError):
 
 
 PARAM_MODES = ("packed", "plain", "none")
+EFFECT_MODES = ("packed", "plain", "none")
 
 
 @dataclass(frozen=True)
@@ -67,17 +68,21 @@ class Function:
     """One exported function.
 
     param_mode: "packed" passes all weights as one tuple after the inputs, "plain" as one parameter each, "none" passes
-    no weights. upper_bounds: the maximum of symbolic sizes, by name. Raises SpecError for an unknown param_mode.
+    no weights. upper_bounds: the maximum of symbolic sizes, by name. effect_mode: how caches that the module holds are
+    passed (``compat/nn_effects.py``). Raises SpecError for an unknown mode.
     """
 
     call: Callable[..., Any]
     inputs: Mapping[str, Input]
     param_mode: str = "packed"
     upper_bounds: Mapping[str, int] = field(default_factory=dict)
+    effect_mode: str = "none"
 
     def __post_init__(self) -> None:
         if self.param_mode not in PARAM_MODES:
             raise SpecError(f"param_mode: got {self.param_mode!r}; expected one of {', '.join(PARAM_MODES)}")
+        if self.effect_mode not in EFFECT_MODES:
+            raise SpecError(f"effect_mode: got {self.effect_mode!r}; expected one of {', '.join(EFFECT_MODES)}")
 
 
 @dataclass(frozen=True)
@@ -107,14 +112,12 @@ def _function(module: Any, name: str, raw: Mapping[str, Any]) -> Function:
     if not callable(call):
         raise SpecError(f"{type(module).__name__} has no method {name!r}")
     options = dict(raw.get("$", {}))
-    effects = options.pop("effect_mode", "none")
-    unknown = sorted(set(options) - {"param_mode", "upper_bounds"})
-    if unknown or effects != "none":
-        raise SpecError(f"options: got {', '.join(unknown) or effects}; expected param_mode, upper_bounds")
+    known = ("param_mode", "upper_bounds", "effect_mode")
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise SpecError(f"options: got {', '.join(unknown)}; expected {', '.join(known)}")
     inputs = {n: _input(f"{name}: {n}", value) for n, value in raw.items() if n != "$"}
-    return Function(
-        call, _in_order(name, call, inputs), options.get("param_mode", "packed"), options.get("upper_bounds", {})
-    )
+    return Function(call, _in_order(name, call, inputs), **{"param_mode": "packed", **options})
 
 
 def _input(what: str, value: Any) -> Input:

@@ -73,7 +73,8 @@ def decompose_padding(func: PrimFunc, name: str, var: Var) -> tuple[PrimFunc, st
 def _check_uses(func: PrimFunc, realize: BlockRealize, loop: For) -> None:
     """Raise ScheduleError unless nothing inside the loop sees the buffer as it was before the block wrote it."""
     found, inside = all_accesses(func), accesses_in(loop)
-    (buffer,) = check_complete(STEP, found, realize)
+    buffer = single_store(realize.block).buffer
+    check_complete(STEP, found, realize)
     check_only_writer(STEP, found, realize, buffer)
     uses_inside = [a for a in inside if a.buffer is buffer]
     if not is_self_contained(uses_inside, parent_of(func, loop)):
