@@ -1,7 +1,7 @@
 """Gemma 3n, text: AltUp streams, low-rank residuals (LAuReL), per-layer embeddings, KV caches shared between layers.
 
-``gemma3n`` is the text part of the model that also takes images and sound. AltUp: Baykal et al. 2023, "Alternating
-Updates for Efficient Transformers"; LAuReL: Menghani et al. 2024, "LAuReL: Learned Augmented Residual Layer".
+AltUp: Baykal et al. 2023, "Alternating Updates for Efficient Transformers"; LAuReL: Menghani et al. 2024, "LAuReL:
+Learned Augmented Residual Layer". The model that also takes images is in ``gemma3n_images.py``.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from mlc_compiler.nn.kv_cache import PagedKVCache
 from mlc_compiler.nn.norms import UnweightedRMSNorm
 from model_zoo import tiny
 from model_zoo.architecture import Architecture
-from model_zoo.gemma3n_config import Gemma3nConfig, Gemma3nTextConfig
+from model_zoo.gemma3n_config import Gemma3nTextConfig
 from model_zoo.per_layer_inputs import PerLayerCausalLM, PerLayerGate, per_layer_rules
 from model_zoo.transformer import SandwichLayer, activation_of, attention, gated_mlp, rms_norm
 from model_zoo.weight_map import WeightMap
-from model_zoo.weight_rules import LAYER, beside_towers, shared_attention_rules, tie
+from model_zoo.weight_rules import LAYER, shared_attention_rules, tie
 
 SMALLEST_SQUARE = 1e-5
 
@@ -153,10 +153,10 @@ def mlp_of(c: Gemma3nTextConfig, layer: int) -> nn.Module:
     return mlp
 
 
-def model(c: Gemma3nTextConfig) -> Gemma3nForCausalLM:
+def model(c: Gemma3nTextConfig, kind: type[Gemma3nForCausalLM] = Gemma3nForCausalLM) -> Gemma3nForCausalLM:
     layers = [Gemma3nLayer(c, attention_of(c, i), mlp_of(c, i)) for i in range(c.num_hidden_layers)]
     scale, cap = math.sqrt(c.hidden_size), c.final_logit_softcapping or 0.0
-    return Gemma3nForCausalLM(c, layers, embedding_multiplier=scale, logit_soft_cap=cap)
+    return kind(c, layers, embedding_multiplier=scale, logit_soft_cap=cap)
 
 
 def weights(c: Gemma3nTextConfig) -> WeightMap:
@@ -173,12 +173,6 @@ def weights(c: Gemma3nTextConfig) -> WeightMap:
     return m
 
 
-def weights_of_text_part(c: Gemma3nConfig) -> WeightMap:
-    m = weights(c)
-    beside_towers(m)
-    return m
-
-
 SIZES = {
     **tiny.SIZES,
     "num_hidden_layers": 4,
@@ -191,4 +185,3 @@ SIZES = {
     "laurel_rank": 8,
 }
 TEXT = Architecture("gemma3n_text", Gemma3nTextConfig, model, weights, tiny=Gemma3nTextConfig(**SIZES))
-ARCHITECTURE = Architecture("gemma3n", Gemma3nConfig, model, weights_of_text_part, tiny=Gemma3nConfig(**SIZES))

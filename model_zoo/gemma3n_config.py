@@ -1,4 +1,4 @@
-"""Configurations of Gemma 3n."""
+"""The configuration of Gemma 3n's text part."""
 
 from __future__ import annotations
 
@@ -8,13 +8,8 @@ from typing import Any, ClassVar, Self
 
 from mlc_errors import MLCError, UnsupportedError
 from model_zoo.config_check import is_finite
-from model_zoo.config_forms import text_part
 from model_zoo.layer_types import LocalRopeConfig
 
-OTHER_KEYS = frozenset(
-    "vision_config audio_config image_token_id audio_token_id boi_token_id eoi_token_id boa_token_id eoa_token_id "
-    "vision_soft_tokens_per_image audio_soft_tokens_per_image".split()
-)
 SPARSE_LAYERS, SPARSITY = 10, 0.95
 
 
@@ -83,15 +78,6 @@ class Gemma3nTextConfig(LocalRopeConfig):
         if self.activation_sparsity_pattern is not None:
             return self.activation_sparsity_pattern[layer]
         return SPARSITY if layer < SPARSE_LAYERS < self.num_hidden_layers else 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gemma3nConfig(Gemma3nTextConfig):
-    model_type: ClassVar[str] = "gemma3n"
-
-    @classmethod
-    def from_hf(cls, raw: Mapping[str, Any]) -> Self:
-        return super().from_hf(text_part(raw, OTHER_KEYS))
 
 
 def _with_one_intermediate_size(raw: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -64,7 +64,11 @@ class PerLayerCausalLM(CausalLM):
         self.per_layer = PerLayerInputs(c, norm)
 
     def embed(self, input_ids: Tensor) -> Tensor:
-        return op.concat([super().embed(input_ids), self.per_layer.embed(input_ids)], axis=-1)
+        return op.concat([self.embed_tokens(input_ids), self.per_layer.embed(input_ids)], axis=-1)
+
+    def embed_tokens(self, input_ids: Tensor) -> Tensor:
+        """int32 [S] -> [S, D]"""
+        return super().embed(input_ids)
 
     def forward(self, x_BSE: Tensor, *caches: Any) -> Tensor:
         x_BSD, rows = op.split(x_BSE, [self.hidden_size], axis=-1)

@@ -93,7 +93,7 @@ ARCHITECTURES = Architectures(
         "gemma3_text": "gemma3.TEXT",
         "gemma3": "gemma3.ARCHITECTURE",
         "gemma3n_text": "gemma3n.TEXT",
-        "gemma3n": "gemma3n.ARCHITECTURE",
+        "gemma3n": "gemma3n_images.ARCHITECTURE",
         "gemma4_text": "gemma4.TEXT",
         "gemma4": "gemma4_images.ARCHITECTURE",
         "llava": "llava.ARCHITECTURE",

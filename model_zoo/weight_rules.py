@@ -67,13 +67,6 @@ def tie(m: WeightMap, c: BaseConfig, embedding: str) -> None:
         m.tied("lm_head.weight", to=f"{embedding}.weight")
 
 
-def beside_towers(m: WeightMap) -> None:
-    """Accept the checkpoint of a model that also takes images or sound; only its text part is used."""
-    m.other_prefix("model.", "model.language_model.")
-    for part in ("vision_tower", "audio_tower", "embed_vision", "embed_audio"):
-        m.unused(f"model.{part}.*")
-
-
 def one_plus(m: WeightMap, c: BaseConfig, names: Sequence[str]) -> None:
     """Add 1 to the weights of some norms of each layer and of the last norm, which are stored as ``w - 1``."""
     for layer in m.layers(LAYER, c.num_hidden_layers):

@@ -56,8 +56,7 @@ own have a cache of their own.
 | LLaVA with other texts than Llama and Mistral, or several layers of the tower | LLaVA 1.5 and its like only |
 | numbered placeholders of images in Phi-3-vision's prompts | each is `image` between bars; images go in their order |
 | images of more than 1024 tokens in Qwen-VL | they are made smaller: scores take memory with the square |
-| images in Gemma 3n | its tower is one of convolutions (MobileNet v5); texts work |
-| sound in Gemma 3n and 4 | its towers are not used |
+| sound in Gemma 3n and 4 | its towers are not used; messages with sound are refused |
 | videos | refused |
 | RWKV-7 with attention in some layers; its first checkpoints, with shares joined as `x_x` | refused by name |
 | layers of Qwen3-Next and Qwen3.5 that predict further tokens (MTP) | tensors are not used |

@@ -14,6 +14,7 @@ from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImagePr
 from transformers.models.lfm2_vl.processing_lfm2_vl import Lfm2VlProcessor
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
 from model_zoo.lfm2_vl import END, START, TILE, WHOLE
 from model_zoo.mistral3 import ROW_ENDS
@@ -154,5 +155,36 @@ def test_an_image_between_two_tokens(tmp_path: Path) -> None:
         expected = model(tokens, **inputs, use_cache=False).logits[0].numpy()
     with build(case, model, tmp_path, optimized=False) as llm:
         prompt = llm.encode("Here: <|image|> what?", [IMAGE])
+        assert [max(i, -1) for i in prompt] == [-1 if i == token else i for i in tokens[0].tolist()]
+        np.testing.assert_allclose(llm.logits(prompt), expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+
+
+def test_an_image_before_a_token_with_an_embedding_of_the_tower(tmp_path: Path) -> None:
+    names = ("<start_of_image>", "<end_of_image>", "<image_soft_token>")
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens(list(names))
+    begin, end, token = (tokenizer.token_to_id(name) for name in names)
+    case = next(c for c in CASES if c.name == "gemma3n" and c.image_tokens)
+    size = {"vocab_size": tokenizer.get_vocab_size()}
+    options = {
+        **{"image_token_id": token, "boi_token_id": begin, "eoi_token_id": end},
+        "text_config": {**case.options["text_config"], **size},
+        "vision_config": {**case.options["vision_config"], "vocab_offset": end, "vocab_size": 2},
+        "audio_config": {**case.options["audio_config"], "vocab_offset": size["vocab_size"]},
+    }
+    case = replace(case, options={**case.options, **options})
+    model, source = random_model(case), tmp_path / "source"
+    save(case, model, source)
+    tokenizer.save(str(source / "tokenizer.json"))
+    side = case.options["vision_config"]["image_size"]
+    processor = SiglipImageProcessorPil(size={"height": side, "width": side}, do_normalize=False, resample=2)
+    processor.save_pretrained(source)
+    inputs = processor(Image.fromarray(IMAGE), return_tensors="pt")
+    image = [*tokenizer.encode("\n\n").ids, begin, *[token] * case.image_tokens, end, *tokenizer.encode("\n\n").ids]
+    tokens = torch.tensor([[*tokenizer.encode("Here: ").ids, *image, *tokenizer.encode(" what?").ids]])
+    with torch.no_grad():
+        expected = model(tokens, **inputs, use_cache=False).logits[0].numpy()
+    with build(case, model, tmp_path, optimized=False) as llm:
+        prompt = llm.encode("Here: <image_soft_token> what?", [IMAGE])
         assert [max(i, -1) for i in prompt] == [-1 if i == token else i for i in tokens[0].tolist()]
         np.testing.assert_allclose(llm.logits(prompt), expected, rtol=0, atol=1e-4 * np.abs(expected).max())

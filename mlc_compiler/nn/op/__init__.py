@@ -56,6 +56,7 @@ from .functions import (
     tensor_ir_op,
 )
 from .layers import (
+    conv2d,
     dequantize,
     dequantize_awq,
     dequantize_blocks,
@@ -125,6 +126,7 @@ __all__ = [
     "chunk",
     "clip",
     "concat",
+    "conv2d",
     "cos",
     "cumsum",
     "debug_func",

@@ -9,7 +9,7 @@ from ...relax import ops
 from ...relax.ops import OperatorError
 from ..tensor import Tensor, apply
 from .elementwise import where
-from .shapes import full, ones, permute_dims, tril
+from .shapes import full, ones, permute_dims, reshape, tril
 from .traced import traced
 
 linear = traced(ops.linear)
@@ -23,6 +23,28 @@ log_softmax = traced(ops.log_softmax, {"x": Tensor})
 def matmul(x: Tensor, y: Tensor, out_dtype: str | None = None) -> Tensor:
     """``x @ y`` as in numpy. out_dtype: dtype of the result; None: the common dtype of both."""
     return apply(ops.matmul, x, y, out_dtype=out_dtype or "void")
+
+
+def conv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    data_layout: str = "NCHW",
+) -> Tensor:
+    """The cross-correlation of images, see ``relax.ops.conv2d``, plus ``bias`` [O] for each output channel."""
+    sizes = {
+        name: value if isinstance(value, int) else tuple(value)
+        for name, value in (("strides", stride), ("padding", padding), ("dilation", dilation))
+    }
+    y = apply(ops.conv2d, x, weight, groups=groups, data_layout=data_layout, **sizes)
+    if bias is None:
+        return y
+    bias = bias.astype(y.dtype)
+    return y + (bias if data_layout.endswith("C") else reshape(bias, (bias.shape[0], 1, 1)))
 
 
 def dequantize(

@@ -18,6 +18,7 @@ from mlc_runtime.arrays import tvm_ffi
 RNG = np.random.default_rng(21)
 X, Y = RNG.standard_normal((2, 2, 3, 4), np.float32)
 ROW = RNG.standard_normal(4, np.float32)
+IMAGE, KERNELS = RNG.standard_normal((1, 4, 5, 7), np.float32), RNG.standard_normal((4, 2, 5, 4), np.float32)
 PLACES = np.array([[1, 0]], np.int32)
 POSITIVE = np.abs(X) + np.float32(0.1)
 
@@ -117,6 +118,11 @@ OPERATIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[np.nda
     "sort": (lambda x: op.sort(x, 0, descending=True), lambda x: -np.sort(-x, 0), (X,)),
     "argsort": (op.argsort, lambda x: x.argsort().astype("int32"), (X,)),
     "linear": (op.linear, lambda x, w: x @ w.T, (X, Y[0])),
+    "conv2d": (
+        lambda x, w, b: op.conv2d(x, w, b, stride=2, padding=(1, 0), groups=2),
+        torch_of("conv2d", stride=2, padding=(1, 0), groups=2),
+        (IMAGE, KERNELS, ROW),
+    ),
     "matmul": (lambda x, y: x @ op.permute_dims(y, (0, 2, 1)), lambda x, y: x @ y.transpose(0, 2, 1), (X, Y)),
     "rms_norm": (op.rms_norm, lambda x, w: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * w, (X, ROW)),
     "layer_norm": (op.layer_norm, lambda x, w: torch_of("layer_norm", normalized_shape=(4,))(x) * w, (X, ROW)),
@@ -135,6 +141,13 @@ ELSEWHERE = {
     *("filter_probabilities", "penalize", "sample_top_p", "softmax_with_temperature"),  # test_sampling*.py
     *("expert_linear", "expert_sum", "group_by_expert", "route"),  # test_mixture.py
 }
+
+
+def test_a_convolution_with_the_channels_last() -> None:
+    last = IMAGE.transpose(0, 2, 3, 1).copy()
+    got = trace(lambda x, w, b: op.conv2d(x, w, b, groups=2, data_layout="NHWC"), last, KERNELS, ROW)
+    expected = torch_of("conv2d", groups=2)(IMAGE, KERNELS, ROW).transpose(0, 2, 3, 1)
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_every_operation_has_a_case():

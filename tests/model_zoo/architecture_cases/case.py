@@ -11,8 +11,10 @@ import transformers
 from transformers import PretrainedConfig, PreTrainedModel
 
 from tests.model_zoo.checkpoint_forms import ToCheckpoint
+from tests.model_zoo.mobilenetv5_reference import with_tower
 
 UNKNOWN_TO_AUTO = {
+    transformers.Gemma3nConfig: with_tower,
     transformers.Mistral4Config: transformers.Mistral4ForCausalLM,
     transformers.Step3p7Config: transformers.Step3p7ForConditionalGeneration,
 }

@@ -1,12 +1,13 @@
-"""Gemma and its successors, as texts only."""
+"""Gemma and its successors."""
 
 from __future__ import annotations
 
 import transformers
 from transformers import PreTrainedModel
 
-from tests.model_zoo.architecture_cases.case import COMMON, HEADS, IMAGE_TOKEN, LLAMA_LIKE, MIXED, WINDOWS, Case
-from tests.model_zoo.checkpoint_forms import gemma3n_or_4
+from model_zoo.mobilenetv5 import SMALL
+from tests.model_zoo.architecture_cases.case import COMMON, HEADS, IMAGE_TOKEN, LLAMA_LIKE, MIXED, VOCAB, WINDOWS, Case
+from tests.model_zoo.checkpoint_forms import gemma3n_text_part
 
 GEMMA4 = {
     "head_dim": 12,
@@ -43,6 +44,15 @@ GEMMA4_TOWER = {
 }
 
 
+SOUND = {
+    "hidden_size": 16,
+    "vocab_offset": VOCAB,
+    "vocab_size": 4,
+    "conf_num_hidden_layers": 1,
+    "conf_num_attention_heads": 2,
+    "sscp_conv_channel_size": (4, 4),
+    "input_feat_size": 16,
+}
 TWO_LAYERS = {"num_hidden_layers": 2, "layer_types": MIXED, "num_kv_shared_layers": 0}
 
 
@@ -80,7 +90,23 @@ CASES = (
         "gemma3n",
         transformers.Gemma3nTextConfig,
         {**GEMMA3N, "num_hidden_layers": 2, "layer_types": MIXED, "num_kv_shared_layers": 0, "altup_active_idx": 1},
-        to_checkpoint=gemma3n_or_4,
+        "text-part",
+        to_checkpoint=gemma3n_text_part,
+    ),
+    Case(
+        "gemma3n",
+        transformers.Gemma3nConfig,
+        {
+            "text_config": {**COMMON, **LLAMA_LIKE, **GEMMA3N, **TWO_LAYERS},
+            "vision_config": {**SMALL, "vocab_offset": 248, "vocab_size": VOCAB - 248},
+            "audio_config": SOUND,
+            "image_token_id": IMAGE_TOKEN,
+            "boi_token_id": 5,
+            "eoi_token_id": 249,
+            "vision_soft_tokens_per_image": 4,
+        },
+        sizes={},
+        image_tokens=4,
     ),
     Case("gemma4_text", transformers.Gemma4TextConfig, GEMMA4),
     Case("vaultgemma", transformers.VaultGemmaConfig, {**WINDOWS, "query_pre_attn_scalar": 9}, norms_around_zero=True),
