@@ -202,6 +202,23 @@ def test_settings_in_the_file_of_a_joint_processor(tmp_path: Path) -> None:
     assert (image_settings(source) or {})["resize"] == 9
 
 
+def test_settings_beside_those_of_sound(tmp_path: Path) -> None:
+    """As Gemma 3n's file has them."""
+    sound = {"feature_extractor_type": "Gemma3nAudioFeatureExtractor", "feature_size": 128, "padding_side": "right"}
+    image = {"do_normalize": False, "do_center_crop": None, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    size = {"image_processor_type": "SiglipImageProcessorFast", "size": {"height": 768, "width": 768}, "resample": 2}
+    assert image_settings(written(tmp_path, {**sound, **image, **size})) == {
+        "kind": "whole",
+        "pad_to_square": None,
+        "resize": [768, 768],
+        "crop": None,
+        "resample": "bilinear",
+        "scale": 1 / 255,
+        "mean": [0.0] * 3,
+        "std": [1.0] * 3,
+    }
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
