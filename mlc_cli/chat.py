@@ -8,7 +8,7 @@ import click
 
 from mlc_cli import running
 from mlc_cli.preparing import model_options
-from mlc_cli.sampling_options import Choice, draft_option, guesses, num_draft_option, sampling_options
+from mlc_cli.sampling_options import Choice, draft_option, guesses, num_draft_option, sampling_options, with_draft
 from mlc_errors import MLCError
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def chat(
     from mlc_cli.conversation import Conversation
 
     with (
-        running.load(model, preparing, threads) as llm,
-        guesses(draft, num_draft, threads, preparing.device) as speculation,
+        running.load(model, with_draft(preparing, draft), threads) as llm,
+        guesses(model, preparing, draft, num_draft, threads) as speculation,
     ):
         if not llm.has_chat_template:
             raise MLCError("the model has no chat template", where=[model], hint="use generate --raw")

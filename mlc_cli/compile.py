@@ -47,8 +47,8 @@ COLLECT_AFTER = 100_000
     "--overrides", default="", metavar="K=V;...", help="Sizes to override: context_window_size=2048;max_batch_size=4."
 )
 @kv_cache_dtype_option
-@click.option("--draft-heads", is_flag=True, help="Add the functions that EAGLE and Medusa draft heads need.")
-@click.option("--debug-dump", type=FOLDER, metavar="DIR", help="Write the module after each pass, as text.")
+@click.option("--draft-heads", is_flag=True, help="Add the functions that draft heads take (EAGLE, Medusa, mtp).")
+@click.option("--debug-dump", type=FOLDER, metavar="DIR", help="Write the module after each phase, as text.")
 @click.option("--emit", multiple=True, metavar="KIND", help="Also write the library's code as text: llvm, asm, ptx.")
 @click.option("--enable-subgroups", is_flag=True, hidden=True)
 @click.option(

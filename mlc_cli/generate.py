@@ -9,7 +9,15 @@ import click
 from mlc_cli import console, running
 from mlc_cli.options import json_option
 from mlc_cli.preparing import model_options
-from mlc_cli.sampling_options import Choice, Guesses, draft_option, guesses, num_draft_option, sampling_options
+from mlc_cli.sampling_options import (
+    Choice,
+    Guesses,
+    draft_option,
+    guesses,
+    num_draft_option,
+    sampling_options,
+    with_draft,
+)
 from mlc_errors import UsageError
 
 if TYPE_CHECKING:
@@ -78,8 +86,8 @@ def generate(
     if top_logprobs is not None and not as_json:
         raise UsageError("--top-logprobs is a part of the JSON object", hint="add --json")
     with (
-        running.load(model, preparing, threads) as llm,
-        guesses(draft, num_draft, threads, preparing.device) as speculation,
+        running.load(model, with_draft(preparing, draft), threads) as llm,
+        guesses(model, preparing, draft, num_draft, threads) as speculation,
     ):
         sampling = choice.sampling(llm, max_tokens, top_logprobs)
         if llm.has_chat_template if as_chat is None else as_chat:

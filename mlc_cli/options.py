@@ -34,7 +34,7 @@ model_type_option = click.option(
     default="auto",
     show_default=True,
     metavar="NAME",
-    help="Architecture; auto takes the config's.",
+    help="Architecture; auto takes the config's, mtp the draft head in its checkpoint.",
 )
 
 device_option = click.option(

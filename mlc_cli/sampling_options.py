@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -16,6 +16,7 @@ from mlc_errors import UsageError
 if TYPE_CHECKING:
     from mlc_runtime.llm import LLM
     from mlc_runtime.sampling import Sampling
+    from mlc_toolchain.prepare_plan import PrepareOptions
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,10 @@ def sampling_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_choice
 
 
+MTP = "mtp"
+TRAINED_AHEAD = 1
+"""Tokens that a layer for multi-token prediction guesses: for more, its own results are its inputs."""
+
 num_draft_option = click.option(
     "--num-draft",
     type=int,
@@ -143,7 +148,8 @@ num_draft_option = click.option(
 draft_option = click.option(
     "--draft",
     metavar="MODEL",
-    help="Draft model: a smaller model with the same vocabulary, or the folder of an EAGLE or Medusa head.",
+    help="A smaller model with the same tokens, which guesses; the folder of an EAGLE or Medusa head; or mtp: the "
+    "layer for multi-token prediction in MODEL's checkpoint.",
 )
 
 
@@ -154,14 +160,29 @@ class Guesses(TypedDict, total=False):
     draft: LLM
 
 
+def with_draft(preparing: PrepareOptions, draft: str | None) -> PrepareOptions:
+    """How the model is prepared that ``draft`` guesses for."""
+    return replace(preparing, draft_heads=True) if draft == MTP else preparing
+
+
 @contextmanager
-def guesses(draft: str | None, num_draft: int | None, threads: int | None, device: str | None) -> Iterator[Guesses]:
-    """Open the draft model, prepared for ``device``; yields the arguments for ``LLM.stream``."""
+def guesses(
+    model: str, preparing: PrepareOptions, draft: str | None, num_draft: int | None, threads: int | None
+) -> Iterator[Guesses]:
+    """The draft model, prepared for the model's device and opened, and how many tokens it guesses.
+
+    model, preparing: that it guesses for.
+    """
     from mlc_runtime.speculation import NUM_DRAFT
     from mlc_toolchain.prepare_plan import PrepareOptions
 
     if draft is None:
         yield {"num_draft": num_draft or 0}
         return
-    with running.load(draft, PrepareOptions(device=device), threads) as model:
-        yield {"num_draft": NUM_DRAFT if num_draft is None else num_draft, "draft": model}
+    if draft == MTP:
+        name, options = model, replace(preparing, model_type=MTP, model_lib=None, draft_heads=False)
+    else:
+        name, options = draft, PrepareOptions(device=preparing.device)
+    default = TRAINED_AHEAD if draft == MTP else NUM_DRAFT
+    with running.load(name, options, threads) as opened:
+        yield {"num_draft": default if num_draft is None else num_draft, "draft": opened}

@@ -1,7 +1,8 @@
-"""Draft heads that predict tokens from the model's hidden states: EAGLE (Li et al. 2024) and Medusa (Cai et al. 2024).
+"""Guesses of small heads that read the model's hidden states.
 
-EAGLE uses the model's output head for its logits. Draft tokens are sampled by the model's library, with the answer's
-settings and random numbers.
+Those of EAGLE (Li et al. 2024) and of multi-token prediction (MTP, DeepSeek-AI 2024) are layers, whose logits are those
+of the model's output head; MTP takes the model's embeddings, too. Those of Medusa (Cai et al. 2024) have logits of
+their own. Tokens are drawn in the model's library, with its settings and random numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from mlc_runtime.sampler import Sampler
 from mlc_runtime.sampling import Sampling
 from mlc_runtime.speculation import Proposer
 
-FUSE, PREFILL = "fuse_embed_hidden_states", "prefill"
+FUSE, PREFILL, EMBED = "fuse_embed_hidden_states", "prefill", "embed"
 
 
 def is_draft_head(model: CompiledModel) -> bool:
@@ -34,7 +35,7 @@ def is_draft_head(model: CompiledModel) -> bool:
 def head_proposer(head: CompiledModel, sessions: HiddenSessions, sampling: Sampling) -> Proposer:
     """The proposer of a draft head for streams of ``sessions``. Raises UsageError if sizes differ from the model's."""
     check_hidden_states(sessions.model)
-    kind, function = (EagleHead, FUSE) if FUSE in head.library.functions else (MedusaHeads, LOGITS)
+    kind, function = (LayerHead, FUSE) if FUSE in head.library.functions else (MedusaHeads, LOGITS)
     vocabulary, size = head.spec.vocab_size, int(_hidden_states(head, function).shape[-1])
     expected = (sessions.model.spec.vocab_size, sessions.model.hidden_size)
     if (vocabulary, size) != expected:
@@ -53,7 +54,7 @@ def _hidden_states(head: CompiledModel, function: str) -> TensorSpec:
 
 
 class _Head:
-    """Base class of draft heads: samples from logits with the answer's settings, without penalties and logit biases.
+    """What all kinds share: draws from logits with the model's settings but those that a text changes.
 
     dtype: of the hidden states that the head takes.
     """
@@ -73,7 +74,7 @@ class _Head:
         return self._sessions.session.take_states()
 
 
-class EagleHead(_Head):
+class LayerHead(_Head):
     """EAGLE: layers that map a token's embedding and the preceding hidden state to the next hidden state.
 
     The head's sequence has a position for each token of the text but the first.
@@ -82,6 +83,8 @@ class EagleHead(_Head):
     def __init__(self, head: CompiledModel, sessions: HiddenSessions, sampling: Sampling, dtype: str):
         super().__init__(head, sessions, sampling, dtype)
         self._row = head.pool.add()
+        self._embedder = head if EMBED in head.library.functions else self._model
+        self._chunk = min(head.spec.prefill_chunk_size, self._embedder.spec.prefill_chunk_size)
 
     def propose(self, ids: Sequence[int], uniforms: Sequence[float]) -> list[int]:
         room = self._head.pool.limit(self._row) - len(ids) + 1
@@ -107,17 +110,17 @@ class EagleHead(_Head):
 
     def _follow(self, ids: Sequence[int], states: np.ndarray) -> np.ndarray:
         """Extend the head's sequence by tokens and the states that precede them; returns the last new state, [1, D]."""
-        size = self._head.spec.prefill_chunk_size
-        for first in range(0, len(ids), size):
-            chunk = slice(first, min(first + size, len(ids)))
+        for first in range(0, len(ids), self._chunk):
+            chunk = slice(first, min(first + self._chunk, len(ids)))
             last = self._extend(np.array(ids[chunk], np.int32), states[chunk])
         return last
 
     def _extend(self, ids: np.ndarray, states: np.ndarray) -> np.ndarray:
         head, count = self._head, len(ids)
         begin = head.pool.extend(self._row, count)
-        (embedding,) = head.call("embed", {"input_ids": ids})
-        (fused,) = head.call(FUSE, {"input_embed": embedding, "hidden_states": states.astype(self._dtype)})
+        (embedding,) = self._embedder.call(EMBED, {"input_ids": ids})
+        joined = {"input_embed": embedding.astype(self._dtype), "hidden_states": states.astype(self._dtype)}
+        (fused,) = head.call(FUSE, joined)
         places = np.arange(begin, begin + count, dtype=np.int32)
         inputs = {"token_seq": np.full(count, self._row, np.int32), "token_pos": places}
         name = HIDDEN_STATES if count > 1 else STEP

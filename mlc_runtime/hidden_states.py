@@ -92,8 +92,8 @@ class HiddenSession(Session):
         """0: the hidden states of a cached prefix are not available."""
         return 0
 
-    def truncate(self, length: int) -> None:
-        super().truncate(length)
+    def _forget(self, length: int) -> None:
+        super()._forget(length)
         self._begin = min(self._begin, length)
         self._states = self._states[: length - self._begin]
 

@@ -40,8 +40,8 @@ class SequencePool:
         self.max_tokens = max_tokens
         paged = [s for s in states if isinstance(s, PagedKVSpec)]
         self._paged = [PagedState(s, rows, max_tokens, -(-num_tokens // s.page_size), rollback, memory) for s in paged]
-        recurrent = [RecurrentState(s, rows, memory) for s in states if not isinstance(s, PagedKVSpec)]
-        self._states: list[PagedState | RecurrentState] = [*self._paged, *recurrent]
+        self._recurrent = [RecurrentState(s, rows, memory) for s in states if not isinstance(s, PagedKVSpec)]
+        self._states: list[PagedState | RecurrentState] = [*self._paged, *self._recurrent]
         self.inputs: dict[str, Array] = {n: array for s in self._states for n, array in s.inputs.items()}
         self.lengths = [0] * rows
         self._limits = [0] * rows
@@ -124,7 +124,20 @@ class SequencePool:
     @property
     def can_roll_back(self) -> bool:
         """Whether the last tokens of any sequence can be removed; False with recurrent states."""
-        return not any(isinstance(state, RecurrentState) for state in self._states)
+        return not self._recurrent
+
+    def save(self, row: int, spare: int) -> None:
+        """Copy a sequence's recurrent states to the empty row ``spare``, for ``restore``."""
+        for state in self._recurrent:
+            state.fork(row, self.lengths[row], spare)
+
+    def restore(self, row: int, spare: int, length: int) -> None:
+        """Cut a sequence to the ``length`` tokens that it had when its recurrent states were saved to ``spare``."""
+        for paged in self._paged:
+            paged.truncate(row, length)
+        for state in self._recurrent:
+            state.fork(spare, length, row)
+        self.lengths[row] = length
 
     def truncate(self, row: int, length: int) -> None:
         """Remove the tokens from position ``length`` on. Raises UsageError where ``can_truncate`` is false."""

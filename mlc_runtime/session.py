@@ -42,11 +42,12 @@ class Session:
     def __init__(self, model: Decoder, row: int, token_ids: Sequence[int]):
         """row: the row of the model's pool that holds ``token_ids``; the session takes ownership."""
         self.model, self.pool, self.row, self.token_ids = model, model.pool, row, list(token_ids)
-        self._finalizer = weakref.finalize(self, self.pool.retire, row)
-        self._finalizer.atexit = False
+        self._owned: dict[int, weakref.finalize] = {}
+        self._own(row)
         self.step = self._make_step(1)
         self.step.assign([row])
         self._verify_step: DecodeStep | None = None
+        self._spare: int | None = None  # a row for recurrent states before guesses
 
     @staticmethod
     def empty(model: Decoder, max_tokens: int | None = None) -> Session:
@@ -118,16 +119,41 @@ class Session:
         Returns the sampled tokens: those that were appended after the first one, and one more. texts, uniforms: the
         arguments of ``draw`` for each of ``ids``. Raises ResourceError when the context is full.
         """
+        self._save()
         begin = self.pool.extend(self.row, len(ids))
         self.token_ids.extend(ids)
         try:
             drawn = self._verified(begin, ids, sampling, texts, uniforms)
         except BaseException:
-            self.truncate(begin)
+            self._roll_back(begin, ())
             raise
         accepted = _common_prefix([d.token for d in drawn], ids[1:])
-        self.truncate(begin + 1 + accepted)
+        if accepted + 1 < len(ids):
+            self._roll_back(begin, ids[: accepted + 1])
         return drawn[: accepted + 1]
+
+    def _save(self) -> None:
+        """Keep recurrent states, which cannot be cut back, for ``_roll_back``."""
+        if self.pool.can_roll_back:
+            return
+        if self._spare is None:
+            self._spare = self.pool.add()
+            self._own(self._spare)
+        self.pool.save(self.row, self._spare)
+
+    def _roll_back(self, begin: int, kept: Sequence[int]) -> None:
+        """Cut the sequence to what it was before ``begin``, and ``kept`` after it.
+
+        Recurrent states are those that ``_save`` has kept, after which the tokens are computed again.
+        """
+        if self._spare is None:
+            self.truncate(begin + len(kept))
+            return
+        self.pool.restore(self.row, self._spare, begin)
+        self._forget(begin + len(kept))
+        if kept:
+            assert self._verify_step is not None
+            self._verify_step.extend(self.row, self.pool.extend(self.row, len(kept)), kept)
 
     def _verified(
         self,
@@ -175,6 +201,10 @@ class Session:
         Raises UsageError where ``SequencePool.can_truncate`` is false.
         """
         self.pool.truncate(self.row, length)
+        self._forget(length)
+
+    def _forget(self, length: int) -> None:
+        """Drop what the session itself has of the tokens from ``length`` on."""
         del self.token_ids[length:]
 
     def reset(self) -> None:
@@ -188,8 +218,14 @@ class Session:
     @_in_turn
     def close(self) -> None:
         """Free the sequence's memory immediately; the object cannot be used afterwards."""
-        if self._finalizer.detach():
-            self.pool.remove(self.row)
+        for row, finalizer in self._owned.items():
+            if finalizer.detach():
+                self.pool.remove(row)
+
+    def _own(self, row: int) -> None:
+        """Remove a row of the pool with the session."""
+        self._owned[row] = weakref.finalize(self, self.pool.retire, row)
+        self._owned[row].atexit = False
 
 
 class SessionCache:

@@ -103,9 +103,12 @@ def check_speculation(model: Decoder, num_draft: int, draft: Decoder | None) -> 
             f"num_draft is {num_draft}; expected 1 to {largest}, as the library is compiled",
             hint="a larger max_batch_size allows more",
         )
-    for name, checked in (("the model", model), ("the draft model", draft)):
-        if checked is not None and not (checked.pool.can_roll_back and checked.pool.can_fork):
-            raise UsageError(
-                f"{name} ({checked.spec.model_type}) has a state that cannot be cut back to the guesses that are right",
-                hint="generate without num_draft",
-            )
+    if not model.pool.can_fork:
+        raise UsageError(
+            f"models with an encoder ({model.spec.model_type}) take no guesses", hint="leave num_draft out"
+        )
+    if draft is not None and not (draft.pool.can_roll_back and draft.pool.can_fork):
+        raise UsageError(
+            f"the draft model ({draft.spec.model_type}) has a state that cannot be cut back to the right guesses",
+            hint="take a draft model with attention in all layers",
+        )

@@ -31,7 +31,7 @@ from mlc_toolchain.progress import Progress, Step, silent
 from mlc_toolchain.tuning import check_tuning, first_rules
 from model_zoo.architecture import ModelConfig
 from model_zoo.config_check import SIZE_LIMIT
-from model_zoo.registry import ExportedModel, export_model, get
+from model_zoo.registry import ExportedModel, export_model, get, resolve
 from quantization.schemes import Scheme, get_scheme
 
 OVERRIDES = (
@@ -299,7 +299,7 @@ def model_config(config: ChatConfig, overrides: Mapping[str, int], model_type: s
 
     Raises UsageError for a size that the architecture does not have, UnsupportedError for more than one device.
     """
-    name = config.model_type if model_type == "auto" else model_type
+    name = resolve(model_type, config.model_type)
     architecture = get(name)
     if config.model_task == "embedding" and architecture.task == "chat":
         raise UnsupportedError(f"model_task: got 'embedding'; {name} models are compiled for 'chat' only")

@@ -75,7 +75,8 @@ class Conversion:
 
 def describe_model(config: Mapping[str, Any], model_type: str, scheme: Scheme) -> ModelWeights:
     """Parameters, weight map and quantized parameters of the model that a Hugging Face config describes."""
-    architecture = registry.get(_model_type(config) if model_type == "auto" else model_type)
+    own = _model_type(config) if model_type in (registry.AUTO, registry.MTP) else ""
+    architecture = registry.get(registry.resolve(model_type, own))
     return describe(architecture, architecture.config.from_hf(config), scheme)
 
 

@@ -35,36 +35,37 @@ class Quantization:
     calibration: str | None = None
 
 
-def default_quantization(name: str, source: ModelSource, folder: Path) -> Quantization:
+def default_quantization(name: str, source: ModelSource, folder: Path, model_type: str = "auto") -> Quantization:
     """``q4f16_nl``, calibrated, the most accurate scheme of 4.5 bits (``docs/accuracy.md``), if possible.
 
-    Else ``q4f16_1``: if the checkpoint already stores such codes, if the model does not generate text or has no
-    tokenizer, or if there is not enough room for calibration. name: of the source, see
-    ``resolve_source``. folder: where the weights will be written. Raises MLCError as ``plan_conversion`` does.
+    ``q4f16_1``, as other engines read it, for a checkpoint whose weights are stored so, for a model that does not
+    continue text or has no tokenizer, and where there is no room for the calibration. name: of the source, as
+    ``resolve_source`` reads it. folder: where the weights will be. model_type: as of ``ConvertOptions``. Raises
+    MLCError as ``plan_conversion`` does.
     """
-    if _keeps_codes(name, source, folder):
+    if _keeps_codes(name, source, folder, model_type):
         LOG.info("weights are stored as in %s, and are kept", COMPATIBLE)
         return Quantization(COMPATIBLE)
-    if obstacle := _obstacle(source, folder):
+    if obstacle := _obstacle(source, folder, model_type):
         LOG.info("quantizing to %s without calibration: %s", COMPATIBLE, obstacle)
         return Quantization(COMPATIBLE)
     return Quantization(ACCURATE, "auto")
 
 
-def _keeps_codes(name: str, source: ModelSource, folder: Path) -> bool:
+def _keeps_codes(name: str, source: ModelSource, folder: Path, model_type: str) -> bool:
     """Whether most quantized parameters of the checkpoint keep their codes in ``q4f16_1``."""
     if isinstance(source, HubSource):
         return False
-    conversion = plan_conversion(ConvertOptions(name, COMPATIBLE, folder))
+    conversion = plan_conversion(ConvertOptions(name, COMPATIBLE, folder, model_type))
     formed = [task for task in conversion.tasks if task.format]
     kept = [task for task in formed if keeps_form(task.production.value, conversion.reader, conversion.scheme)]
     return 2 * sum(task.nbytes for task in kept) > sum(task.nbytes for task in formed)
 
 
-def _obstacle(source: ModelSource, folder: Path) -> str:
+def _obstacle(source: ModelSource, folder: Path, model_type: str) -> str:
     """The reason why the model cannot be calibrated; empty if it can."""
     config = unquantized(with_heads(source.config(), sentence_modules(source)), str(source.path))
-    sizes = model_sizes(config, "auto", CALIBRATED_IN, SizeOverrides())
+    sizes = model_sizes(config, model_type, CALIBRATED_IN, SizeOverrides())
     architecture = registry.get(sizes.model_type)
     if not can_calibrate(architecture, architecture.config.from_hf(config)):
         return f"{architecture.name} models do not continue text"

@@ -84,7 +84,9 @@ def report_of(plan: Plan, options: PrepareOptions) -> PreparationReport:
         return PreparationReport(plan.model, known, plan.folder, plan.library, compiling)
     source = _source(plan)
     made, context = _quantization(plan, source, options)
-    sizes = _sizes(source, made.scheme).weight_bytes if isinstance(source, HubSource) else _planned_bytes(plan, made)
+    kind = options.model_type
+    on_hub = isinstance(source, HubSource)
+    sizes = _sizes(source, made.scheme, kind).weight_bytes if on_hub else _planned_bytes(plan, made, kind)
     steps = ("convert", "configure", *compiling)
     wanted = (plan.model, made.scheme, plan.folder, plan.library, steps, sizes, free_space(plan.folder))
     return PreparationReport(*wanted, context, made.calibration)
@@ -111,6 +113,7 @@ def _compiling(plan: Plan, options: PrepareOptions) -> CompileOptions | None:
         device=options.target,
         opt=options.opt or DEFAULT_LEVEL,
         overrides=options.overrides,
+        draft_heads=options.draft_heads,
     )
 
 
@@ -119,9 +122,9 @@ def _convert(plan: Plan, options: PrepareOptions, progress: Progress) -> None:
     template = options.conv_template or AUTO
     folder = model_cache.partial(plan.folder)
     try:
-        sizes = SizeOverrides(context_window_size=context)
-        gen_config(GenConfigOptions(plan.source, made.scheme, folder, conv_template=template, sizes=sizes))
-        convert_weight(ConvertOptions(plan.source, made.scheme, folder, calibration=made.calibration), progress)
+        sizes, kind = SizeOverrides(context_window_size=context), options.model_type
+        gen_config(GenConfigOptions(plan.source, made.scheme, folder, kind, template, sizes))
+        convert_weight(ConvertOptions(plan.source, made.scheme, folder, kind, calibration=made.calibration), progress)
     except ResourceError:
         raise  # the next run continues from the partial entry
     except MLCError:
@@ -147,7 +150,7 @@ def _quantization(plan: Plan, source: ModelSource, options: PrepareOptions) -> t
     if options.memory is not None:
         raise UsageError("--memory is what --quantization auto may use", hint="add --quantization auto")
     if options.quantization is None:
-        return default_quantization(plan.source, source, plan.folder), None
+        return default_quantization(plan.source, source, plan.folder, options.model_type), None
     return Quantization(get_scheme(options.quantization).name), None
 
 
@@ -157,7 +160,7 @@ def _fitting(source: ModelSource, options: PrepareOptions) -> tuple[str, int | N
     If none fits, the least accurate scheme and the longest context that fits with it.
     """
     usable = int(USABLE * _memory(options))
-    sizes = {name: _sizes(source, name) for name in CANDIDATES}
+    sizes = {name: _sizes(source, name, options.model_type) for name in CANDIDATES}
     for name, found in sizes.items():
         if _needed(found) <= usable:
             return name, None
@@ -195,11 +198,11 @@ def _context(sizes: ModelSizes, memory: int) -> int | None:
     return tokens // LEAST_CONTEXT * LEAST_CONTEXT if tokens >= LEAST_CONTEXT else None
 
 
-def _sizes(source: ModelSource, scheme: str) -> ModelSizes:
+def _sizes(source: ModelSource, scheme: str, model_type: str) -> ModelSizes:
     config = unquantized(with_heads(source.config(), sentence_modules(source)), str(source.path))
-    return model_sizes(config, AUTO, get_scheme(scheme), SizeOverrides())
+    return model_sizes(config, model_type, get_scheme(scheme), SizeOverrides())
 
 
-def _planned_bytes(plan: Plan, made: Quantization) -> int:
-    options = ConvertOptions(plan.source, made.scheme, plan.folder, calibration=made.calibration)
+def _planned_bytes(plan: Plan, made: Quantization, model_type: str) -> int:
+    options = ConvertOptions(plan.source, made.scheme, plan.folder, model_type, calibration=made.calibration)
     return plan_conversion(options).output.nbytes

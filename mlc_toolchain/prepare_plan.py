@@ -11,7 +11,7 @@ from mlc_errors import MLCError, UsageError
 from mlc_runtime.host import machine_identity
 from mlc_toolchain import model_cache
 
-AUTO = "auto"
+AUTO, MTP = "auto", "mtp"
 HUB_PREFIX = "HF://"
 CHAT_CONFIG, CONFIG, LIBRARY = "mlc-chat-config.json", "config.json", "lib.so"
 WEIGHTS = "tensor-cache.json"
@@ -24,10 +24,12 @@ OF_THE_RUNTIME = re.compile(r"(cpu|cuda)(:\d+)?")
 class PrepareOptions:
     """Options of a preparation; None takes the model's own value or the default.
 
-    quantization: scheme for a checkpoint; auto: the most accurate that fits into memory, None: see
-    ``default_quantization``. memory: such as "8GiB", instead of this machine's free memory. device: cpu,
-    cuda or cuda:N, on which the model will run, or a target to compile for. opt, overrides: see ``CompileOptions``.
-    conv_template: see ``GenConfigOptions``. model_lib: a library to use instead of compiling one.
+    quantization: of a checkpoint's weights; auto is the most exact that fits the memory, None what
+    ``default_quantization`` chooses. memory: such as "8GiB", in place of this machine's free memory. device: cpu,
+    cuda or cuda:N, on which the model will run, or a target to compile for. opt, overrides: as of ``CompileOptions``.
+    conv_template: as of ``GenConfigOptions``. model_lib: a library to take instead of compiling one. model_type: as of
+    ``ConvertOptions``; mtp is the draft head of a checkpoint, or of a model folder that of its folder ``mtp``.
+    draft_heads: as of ``CompileOptions``.
     """
 
     quantization: str | None = None
@@ -37,6 +39,8 @@ class PrepareOptions:
     conv_template: str | None = None
     model_lib: Path | None = None
     memory: str | None = None
+    model_type: str = AUTO
+    draft_heads: bool = False
 
     @property
     def target(self) -> str:
@@ -114,6 +118,8 @@ def _of_folder(model: str, folder: Path, options: PrepareOptions) -> Plan:
             raise UsageError(
                 f"{option} {given}: {model} is converted already", hint=f"leave {option} out, or name the checkpoint"
             )
+    if options.model_type == MTP:
+        folder = _head_folder(folder)
     stamp = model_cache.tool_stamp()
     name = f"{_stem(folder)}-{model_cache.digest([str(folder.resolve()), _state(folder / CHAT_CONFIG), stamp])}"
     own = folder / LIBRARY
@@ -126,9 +132,19 @@ def _of_folder(model: str, folder: Path, options: PrepareOptions) -> Plan:
     return Plan(model, "", name, folder, library)
 
 
+def _head_folder(folder: Path) -> Path:
+    """The folder of the draft head of a model folder. Raises UsageError where there is none."""
+    if not (folder / MTP / CHAT_CONFIG).is_file():
+        raise UsageError(
+            f"{folder} has no draft head: {folder / MTP / CHAT_CONFIG} does not exist",
+            hint=f"convert_weight and gen_config write it, with --model-type {MTP} -o {folder / MTP}",
+        )
+    return folder / MTP
+
+
 def _of_checkpoint(model: str, source: str, identity: object, options: PrepareOptions) -> Plan:
     scheme = options.quantization or "default"
-    made_of = [identity, scheme, options.memory, options.conv_template, model_cache.tool_stamp()]
+    made_of = [identity, scheme, options.memory, options.conv_template, options.model_type, model_cache.tool_stamp()]
     name = f"{_stem(Path(source))}-{scheme.partition(',')[0]}-{model_cache.digest(made_of)}"
     folder = model_cache.entry_path(name)
     own = folder / _library_name(options)
@@ -143,7 +159,8 @@ def _given_library(path: Path) -> Path:
 
 def _library_name(options: PrepareOptions) -> str:
     """The file name of the library for these options and this machine in a cache entry."""
-    made_of = [options.target, options.opt, options.overrides, machine_identity(), model_cache.tool_stamp()]
+    code = [options.target, options.opt, options.overrides, options.draft_heads]
+    made_of = [*code, machine_identity(), model_cache.tool_stamp()]
     return f"lib-{model_cache.digest(made_of)}.so"
 
 

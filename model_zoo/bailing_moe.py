@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from mlc_compiler import nn
-from model_zoo import tiny
+from model_zoo import mtp, tiny
 from model_zoo.architecture import Architecture
 from model_zoo.config_check import unsupported
 from model_zoo.deepseek_v2 import EXPERTS, SHARED
@@ -94,3 +94,4 @@ ARCHITECTURE = Architecture(
 )
 TINY_V2 = BailingMoeV2Config(**SIZES, n_group=3, topk_group=2, use_qk_norm=True, partial_rotary_factor=0.5)
 SECOND = replace(ARCHITECTURE, name=V2, config=BailingMoeV2Config, tiny=TINY_V2, variant=lambda config: None)
+SECOND_MTP = mtp.head(SECOND, mtp.BAILING)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from model_zoo import mtp
 from model_zoo.architecture import Architecture
 from model_zoo.deepseek_v2 import SIZES, DeepseekConfig, model, weights
 from model_zoo.routed import ROUTERS_KEPT, RoutedConfig
@@ -49,3 +50,4 @@ TINY = DeepseekV3Config(**SIZES, n_group=3, topk_group=2, q_lora_rank=44, rope_s
 ARCHITECTURE = Architecture("deepseek_v3", DeepseekV3Config, model, weights, tiny=TINY, quantization=ROUTERS_KEPT)
 TINY_KIMI = KimiK2Config(**SIZES, q_lora_rank=44)
 KIMI = replace(ARCHITECTURE, name="kimi_k2", config=KimiK2Config, tiny=TINY_KIMI)
+MTP = mtp.head(ARCHITECTURE, mtp.DEEPSEEK)

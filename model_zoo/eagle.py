@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from mlc_compiler import nn
 from mlc_compiler.nn import Tensor, op, spec
 from mlc_compiler.nn.kv_cache import PagedKVCache
-from mlc_compiler.nn.states import State, inputs
-from model_zoo import tiny
+from mlc_compiler.nn.states import State
+from model_zoo import draft_layers, tiny
 from model_zoo.architecture import Architecture
 from model_zoo.llama import LlamaConfig
 from model_zoo.transformer import PreNormLayer, Transformer, Unchanged, attention, gated_mlp, rms_norm
@@ -54,32 +54,14 @@ class Eagle(nn.Module):
 
 
 def entry_points(model: Eagle, c: EagleConfig, states: Sequence[State], dtype: str) -> Mapping[str, spec.Function]:
-    """The functions embed, fuse_embed_hidden_states, and the hidden states of prompts [1, S, D] and steps [B, 1, D]."""
+    """embed, and those of ``draft_layers``."""
 
     def embed(input_ids: Tensor) -> Tensor:
         return model.embed(input_ids).astype(dtype)
 
-    def prefill(hidden_states: Tensor, views: Sequence[Any]) -> Tensor:
-        return model.forward(hidden_states, *views)
-
-    def decode(hidden_states: Tensor, views: Sequence[Any]) -> Tensor:
-        batch, one, size = hidden_states.shape
-        return model.forward(hidden_states.reshape(one, batch, size), *views).reshape(batch, one, size)
-
-    def hidden(*shape: str | int) -> spec.Tensor:
-        return spec.Tensor([*shape, c.hidden_size], dtype)
-
-    bounds = {"seq_len": c.prefill_chunk_size, "batch_size": c.max_batch_size}
-    of_prompts: dict[str, spec.Input] = {"hidden_states": hidden(1, "seq_len"), "views": inputs(states, "seq_len")}
-    views = inputs(states, "batch_size", single_query=True)
-    of_steps: dict[str, spec.Input] = {"hidden_states": hidden("batch_size", 1), "views": views}
-    joined = {"input_embed": hidden("seq_len"), "hidden_states": hidden("seq_len")}
-    return {
-        "embed": spec.Function(embed, {"input_ids": spec.Tensor(["seq_len"], "int32")}, "packed", bounds),
-        "fuse_embed_hidden_states": spec.Function(model.fuse, joined, "packed", bounds),
-        "batch_prefill_to_last_hidden_states": spec.Function(prefill, of_prompts, "packed", bounds),
-        "batch_decode_to_last_hidden_states": spec.Function(decode, of_steps, "packed", bounds),
-    }
+    ids = {"input_ids": spec.Tensor(["seq_len"], "int32")}
+    embedding = spec.Function(embed, ids, "packed", {"seq_len": c.prefill_chunk_size})
+    return {"embed": embedding, **draft_layers.entry_points(model, c, states, dtype)}
 
 
 def weights(c: EagleConfig) -> WeightMap:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from mlc_compiler import nn
-from model_zoo import tiny
+from model_zoo import mtp, tiny
 from model_zoo.architecture import Architecture
 from model_zoo.deepseek_v2 import EXPERTS, SHARED, SIZES
 from model_zoo.deepseek_v3 import ARCHITECTURE as DEEPSEEK_V3
@@ -61,3 +61,5 @@ ARCHITECTURE = Architecture("glm4_moe", Glm4MoeConfig, model, weights, tiny=TINY
 SOLAR = replace(ARCHITECTURE, name="solar_open", config=SolarOpenConfig, tiny=SolarOpenConfig(**PLAIN))
 TINY_LITE = Glm4MoeLiteConfig(**SIZES, q_lora_rank=44)
 LITE = replace(DEEPSEEK_V3, name="glm4_moe_lite", config=Glm4MoeLiteConfig, tiny=TINY_LITE)
+MTP = mtp.head(ARCHITECTURE, mtp.DEEPSEEK)
+LITE_MTP = mtp.head(LITE, mtp.DEEPSEEK)

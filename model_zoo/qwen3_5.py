@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 from mlc_compiler import nn
-from model_zoo import qwen3_vl, vision
+from model_zoo import mtp, qwen3_vl, vision
 from model_zoo.architecture import Architecture
 from model_zoo.delta_net_layers import delta_nets
 from model_zoo.qwen2_vl import QwenVLFields
@@ -139,3 +139,7 @@ TEXT = _text(Qwen35TextConfig)
 ARCHITECTURE = _with_images(Qwen35Config)
 MOE_TEXT = _text(Qwen35MoeTextConfig, **EXPERTS)
 MOE = _with_images(Qwen35MoeConfig, **EXPERTS)
+TEXT_MTP = mtp.head(TEXT, mtp.QWEN)
+MOE_TEXT_MTP = mtp.head(MOE_TEXT, mtp.QWEN)
+MTP = mtp.head(replace(ARCHITECTURE, model=text_model, weights=decoder_weights), mtp.QWEN)
+MOE_MTP = mtp.head(replace(MOE, model=text_model, weights=decoder_weights), mtp.QWEN)

@@ -1,6 +1,6 @@
 """Qwen3-Next: gated delta nets, gated attention in every fourth layer, routed experts and a shared expert.
 
-Norms are stored as ``w - 1``, except those of delta nets. Multi-token prediction (MTP) layers are not used.
+Norms are stored as ``w - 1``, but for those of the delta nets.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from mlc_compiler import nn
 from mlc_compiler.nn.delta_net import DeltaNetSizes, GatedDeltaNet
-from model_zoo import tiny
+from model_zoo import mtp, tiny
 from model_zoo.architecture import Architecture
 from model_zoo.config_check import check_chosen_experts
 from model_zoo.delta_net_layers import LINEAR, DeltaNetConfig, delta_nets
@@ -161,3 +161,4 @@ EXPERTS: dict[str, Any] = {
 }
 TINY = Qwen3NextConfig(**SIZES, **EXPERTS)
 ARCHITECTURE = Architecture("qwen3_next", Qwen3NextConfig, model, weights, tiny=TINY, quantization=EXCEPTIONS)
+MTP = mtp.head(ARCHITECTURE, mtp.QWEN)

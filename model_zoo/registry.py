@@ -18,6 +18,10 @@ from model_zoo.vision import VisionLanguageModel
 from quantization.rewrite import WeightFormat, quantize_model
 from quantization.schemes import Scheme
 
+AUTO, MTP = "auto", "mtp"
+OF_HEADS = f"_{MTP}"
+"""What the names of heads for multi-token prediction have after that of their model."""
+
 
 class Architectures(Mapping[str, Architecture]):
     """Architectures by name; their modules are imported on first lookup.
@@ -47,6 +51,7 @@ ARCHITECTURES = Architectures(
         "mixtral": "mixtral.ARCHITECTURE",
         "qwen2": "qwen2.ARCHITECTURE",
         "qwen2_moe": "qwen2_moe.ARCHITECTURE",
+        "mimo": "mimo.ARCHITECTURE",
         "gpt2": "gpt2.ARCHITECTURE",
         "qwen3": "qwen3.ARCHITECTURE",
         "qwen3_moe": "qwen3_moe.ARCHITECTURE",
@@ -180,6 +185,16 @@ ARCHITECTURES = Architectures(
         "qwen3-embedding": "qwen3.EMBEDDING",
         "eagle": "eagle.ARCHITECTURE",
         "medusa": "medusa.ARCHITECTURE",
+        "deepseek_v3_mtp": "deepseek_v3.MTP",
+        "glm4_moe_mtp": "glm4_moe.MTP",
+        "glm4_moe_lite_mtp": "glm4_moe.LITE_MTP",
+        "bailing_moe_v2_mtp": "bailing_moe.SECOND_MTP",
+        "qwen3_next_mtp": "qwen3_next.MTP",
+        "qwen3_5_text_mtp": "qwen3_5.TEXT_MTP",
+        "qwen3_5_mtp": "qwen3_5.MTP",
+        "qwen3_5_moe_text_mtp": "qwen3_5.MOE_TEXT_MTP",
+        "qwen3_5_moe_mtp": "qwen3_5.MOE_MTP",
+        "mimo_mtp": "mimo.MTP",
         "t5": "t5.ARCHITECTURE",
         "t5_encoder": "t5_encoder.ARCHITECTURE",
     }
@@ -203,6 +218,20 @@ def name_of(config: Mapping[str, Any]) -> str | None:
     name = config.get("model_type")
     known = isinstance(name, str) and name in ARCHITECTURES
     return (ARCHITECTURES[str(name)].variant(config) if known else None) or name
+
+
+def resolve(model_type: str, own: str) -> str:
+    """The architecture that ``model_type`` names: itself, ``auto`` for ``own``, or ``mtp`` for the head of ``own``.
+
+    Raises UnsupportedError where that has none.
+    """
+    if model_type != MTP:
+        return own if model_type == AUTO else model_type
+    name = f"{own.removesuffix(OF_HEADS)}{OF_HEADS}"
+    if name not in ARCHITECTURES:
+        expected = ", ".join(n.removesuffix(OF_HEADS) for n in ARCHITECTURES if n.endswith(OF_HEADS))
+        raise UnsupportedError(f"{own} models have no layer for multi-token prediction; expected one of {expected}")
+    return name
 
 
 @dataclass(frozen=True)

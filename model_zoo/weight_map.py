@@ -103,6 +103,7 @@ class WeightMap:
     unused_patterns: list[str] = field(default_factory=list)
     tied_names: list[tuple[str, str | None]] = field(default_factory=list)
     prefixes: list[tuple[str, str]] = field(default_factory=list)
+    parts: list[str] = field(default_factory=list)
 
     def layers(self, pattern: str, count: int) -> Iterator[str]:
         """The prefixes of ``count`` layers: ``"model.layers.{}"`` gives ``model.layers.0``, ``model.layers.1``, …"""
@@ -155,6 +156,10 @@ class WeightMap:
     def unused(self, pattern: str) -> None:
         """Declare checkpoint tensors (shell pattern) that the model does not need; they need not exist."""
         self.unused_patterns.append(pattern)
+
+    def only(self, pattern: str) -> None:
+        """Checkpoint tensors of the model, in a checkpoint of a larger one: others need no use."""
+        self.parts.append(pattern)
 
     def tied(self, name: str, to: str | None = None) -> None:
         """Declare a checkpoint tensor that, if present, repeats ``to``; conversion checks that they are equal."""
@@ -264,6 +269,8 @@ class _Resolver:
         return next((s for s in (self._spelling(name), self._spelling(f"{name}.weight")) if s in self.sources), name)
 
     def _declared_unused(self, name: str) -> bool:
+        if self.map.parts and not any(fnmatchcase(name, pattern) for pattern in self.map.parts):
+            return True
         return any(fnmatchcase(n, pattern) for n in self._spellings(name) for pattern in self.map.unused_patterns)
 
     def _explain(self, missing: list[tuple[str, str]], undeclared: list[str]) -> None:

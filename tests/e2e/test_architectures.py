@@ -105,8 +105,30 @@ def test_answers_of_a_recurrence(recurrence: tuple[LLM, Weights]) -> None:
             next(piece, None)
     assert [stream.result.token_ids for stream in streams] == alone
     assert [r.token_ids for r in llm.generate(prompts[0], n=2, max_tokens=10)] == [alone[0]] * 2
-    with pytest.raises(UsageError, match="the model .* has a state that cannot be cut back"):
-        llm.generate(prompts[0], num_draft=1)
+    with pytest.raises(UsageError, match="the draft model .* has a state that cannot be cut back"):
+        llm.generate(prompts[0], num_draft=1, draft=llm)
+
+
+@pytest.mark.parametrize("right", range(4))
+def test_guesses_for_a_recurrence(recurrence: tuple[LLM, Weights], right: int) -> None:
+    """Wrong ones leave no trace in its state: tokens that follow have the logits that they have without."""
+    llm, weights = recurrence
+    sampling = llm.sampling(temperature=0.0)
+    text = list(IDS[:13])
+    for _ in range(5):
+        text.append(int(recurrence_logits(weights, text)[-1].argmax()))
+    guesses = [text[14 + i] if i < right else (text[14 + i] + 1) % VOCAB for i in range(3)]
+    session = llm.new_session()
+    session.extend(text[:13])
+    drawn = session.verify([text[13], *guesses], sampling, [], [0.0] * 4)
+    assert [d.token for d in drawn] == text[14 : 15 + right]
+    assert session.token_ids == text[: 14 + right]
+    expected = recurrence_logits(weights, text)
+    for position in range(14 + right, len(text)):
+        np.testing.assert_allclose(session.decode_step(text[position]), expected[position], atol=1e-4)
+    before = llm.model.pool.num_sequences
+    session.close()
+    assert llm.model.pool.num_sequences == before - 2
 
 
 @pytest.fixture(scope="module")

@@ -187,6 +187,12 @@ def with_mtp(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     return config, {**tensors, "mtp.fc.weight": torch.zeros(8, 8)}
 
 
+def mimo(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    """Qwen2, with a layer that predicts further tokens."""
+    unused = {"model.mtp_layers.0.input_proj.weight": torch.zeros(8, 8)}
+    return {**config, "model_type": "mimo", "num_nextn_predict_layers": 1}, {**unused, **tensors}
+
+
 def without_shared_gate(model: torch.nn.Module) -> None:
     """Make a Qwen2-MoE model add the experts that all tokens share as they are."""
     for layer in model.get_submodule("model.layers").children():

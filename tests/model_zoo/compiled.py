@@ -32,7 +32,12 @@ CHUNK, BATCH = 9, 3
 def random_model(case: Case) -> PreTrainedModel:
     """Random weights and stored buffers: attention spreads widely, norms differ from 1 and biases from 0."""
     torch.manual_seed(5)
-    model = case.model().eval()
+    return randomized(case.model(), case)
+
+
+def randomized(model: PreTrainedModel, case: Case) -> PreTrainedModel:
+    """The model with weights of the case's kind."""
+    model.eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             is_norm = parameter.ndim == 1 and name.endswith("weight") and not case.norms_around_zero

@@ -59,7 +59,8 @@ own have a cache of their own.
 | sound in Gemma 3n and 4 | its towers are not used; messages with sound are refused |
 | videos | refused |
 | RWKV-7 with attention in some layers; its first checkpoints, with shares joined as `x_x` | refused by name |
-| layers of Qwen3-Next and Qwen3.5 that predict further tokens (MTP) | tensors are not used |
+| layers for multi-token prediction: of MiMo-V2 and ERNIE 4.5 | they read hidden states before the last norm |
+| ... of models without a head in the table, in GGUF files; others than the first one | tensors are not used |
 | images at http:// | nothing is downloaded; files, data URLs and bytes are read |
 """
 

@@ -14,7 +14,7 @@ import transformers
 
 from mlc_errors import UsageError
 from mlc_runtime import LLM
-from mlc_runtime.draft_heads import EagleHead, head_proposer
+from mlc_runtime.draft_heads import LayerHead, head_proposer
 from mlc_runtime.hidden_states import HiddenSessions
 from mlc_toolchain.compile import CompileOptions, compile_model
 from model_zoo import registry
@@ -137,13 +137,13 @@ def test_a_context_that_is_cut(llm: LLM, eagle: LLM) -> None:
 def test_guesses_follow_from_the_text_alone(llm: LLM, eagle: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was guessed and cut off before: those of a head that reads the whole text at once."""
     made_of: list[tuple[list[int], list[int]]] = []
-    propose = EagleHead.propose
+    propose = LayerHead.propose
 
-    def recorded(self: EagleHead, ids: list[int], uniforms: list[float]) -> list[int]:
+    def recorded(self: LayerHead, ids: list[int], uniforms: list[float]) -> list[int]:
         made_of.append((list(ids), propose(self, ids, uniforms)))
         return made_of[-1][1]
 
-    monkeypatch.setattr(EagleHead, "propose", recorded)
+    monkeypatch.setattr(LayerHead, "propose", recorded)
     llm.generate(PROMPT, max_tokens=12, temperature=0.0, ignore_eos=True, num_draft=3, draft=eagle)
     monkeypatch.undo()
     sessions = HiddenSessions(llm.model)

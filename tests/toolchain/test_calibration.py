@@ -223,7 +223,7 @@ def test_layers_of_every_kind_of_decoder_are_observed(name, tmp_path, monkeypatc
     assert len(sums) >= len(model.names) - 1  # a token table that is no head multiplies nothing
 
 
-@pytest.mark.parametrize("name", ["bert", "t5", "eagle", "medusa"])
+@pytest.mark.parametrize("name", ["bert", "t5", "eagle", "medusa", "mimo_mtp"])
 def test_models_that_do_not_continue_text_are_not_calibrated(name):
     architecture = registry.get(name)
     assert not can_calibrate(architecture, architecture.tiny)
