@@ -110,9 +110,7 @@ def test_the_command_finds_the_head_of_the_checkpoint(opened: Opened, monkeypatc
     monkeypatch.setattr(preparation, "prepare", lambda *_: pytest.fail("both are prepared"))
     same = ["--quantization", "q0f32", "--overrides", PREPARING.overrides, "--device", "cpu", "--draft", "mtp"]
     prompt = ["-p", "abc", "--raw", "--greedy", "--max-tokens", "9", "--json", "--threads", "2"]
-    result = CliRunner().invoke(
-        generate, [str(opened.source), *same, *prompt, "--draft", "mtp"], catch_exceptions=False
-    )
+    result = CliRunner().invoke(generate, [str(opened.source), *same, *prompt], catch_exceptions=False)
     answer = json.loads(result.stdout)
     assert answer["guessed"] >= 4
     assert answer["token_ids"] == list(opened.llm.generate("abc", max_tokens=9, temperature=0.0).token_ids)
