@@ -73,7 +73,7 @@ class Opened:
     head: LLM
 
 
-@pytest.fixture(scope="module", params=["glm4_moe", "qwen3_next"])
+@pytest.fixture(scope="module", params=["glm4_moe", "qwen3_5_text"])
 def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
     """Of attention in all layers, and of delta nets, whose states cannot be cut back to the guesses that are right."""
     folder = tmp_path_factory.mktemp(request.param)
