@@ -26,6 +26,11 @@ class MLCError(Exception):
         self.where = tuple(where)
         self.hint = hint
 
+    def to_dict(self) -> dict[str, object]:
+        """Its parts by name, as JSON types."""
+        names = ("code", "message", "where", "hint", "exit_code")
+        return {name: getattr(self, name) for name in names}
+
     def __str__(self) -> str:
         lines = [self.message, *(f"  in   {w}" for w in self.where)]
         if self.hint:

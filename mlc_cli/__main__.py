@@ -47,6 +47,7 @@ COMMANDS = {
     "cache": Row("mlc_cli.cache:cache", "List and remove models prepared by generate, chat and embed."),
     "doctor": Row("mlc_cli.doctor:doctor", "Describe this machine and report what is missing."),
     "explain": Row("mlc_cli.explain:explain", "Explain an error code."),
+    "schema": Row("mlc_cli.schema:schema", "Print the JSON schema of what a command prints with --json."),
     "check_kernels": Row("mlc_cli.check_kernels:check_kernels", "Check a model's GPU kernels in a simulator."),
     "debug_chat": Row("mlc_cli.debug_chat:debug_chat", "Dump every kernel's results, or find a wrong kernel."),
     "debug_compare": Row("mlc_cli.debug_compare:debug_compare", "Compare the kernels of two libraries of a model."),
@@ -123,18 +124,12 @@ def _report(exc: Exception, as_json: bool) -> int:
         return exc.exit_code
     failure = _as_failure(exc)
     text = (
-        to_json({"error": _as_dict(failure)})
+        to_json({"schema": "error/1", "error": failure.to_dict()})
         if as_json
         else f"error: {failure}\n  more {PROGRAM} explain {failure.code}"
     )
     click.echo(text, err=True)
     return failure.exit_code
-
-
-def _as_dict(failure: MLCError) -> dict[str, object]:
-    """The fields that --json prints for an error."""
-    names = ("code", "message", "where", "hint", "exit_code")
-    return {name: getattr(failure, name) for name in names}
 
 
 def _as_failure(exc: Exception) -> MLCError:

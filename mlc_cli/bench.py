@@ -82,7 +82,7 @@ def bench(
     if html and found and report.limits:
         html.write_text(roofline_page(files.folder.name, found, report.limits), encoding="utf-8")
     if as_json:
-        console.write_json({"report": report, "profile": found, "compared": compared})
+        console.write_json("bench/1", {"report": report, "profile": found, "compared": compared})
     else:
         _print(report)
         if compared:

@@ -34,7 +34,7 @@ def list_command(as_json: bool) -> None:
 
     found = entries()
     if as_json:
-        console.write_json({"folder": cache_root(), "entries": [_as_dict(entry) for entry in found]})
+        console.write_json("cache_list/1", {"folder": cache_root(), "entries": [_as_dict(entry) for entry in found]})
     elif found:
         columns = ["used", "size", "state", "weights", "model"]
         console.table(columns, [[row[c] for c in columns] for row in map(_as_row, found)])
@@ -60,7 +60,7 @@ def prune(older_than: str | None, everything: bool, dry_run: bool, as_json: bool
     for entry in () if dry_run else entries:
         model_cache.remove(entry, waiting)
     if as_json:
-        console.write_json({"removed": not dry_run, "entries": [_as_dict(entry) for entry in entries]})
+        console.write_json("cache_prune/1", {"removed": not dry_run, "entries": [_as_dict(entry) for entry in entries]})
         return
     for entry in entries:
         click.echo(f"{'would remove' if dry_run else 'removed'} {entry.path}, {console.format_bytes(entry.nbytes)}")

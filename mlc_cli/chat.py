@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mlc_cli import running
+from mlc_cli.options import json_option
 from mlc_cli.preparing import model_options
 from mlc_cli.sampling_options import Choice, draft_option, guesses, num_draft_option, sampling_options, with_draft
 from mlc_errors import MLCError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 @num_draft_option
 @draft_option
 @running.threads_option
+@json_option
 def chat(
     model: str,
     preparing: PrepareOptions,
@@ -37,10 +39,13 @@ def chat(
     num_draft: int | None,
     draft: str | None,
     threads: int | None,
+    as_json: bool,
 ) -> None:
     """Chat with MODEL: a model folder, a checkpoint folder, a .gguf file, or HF://owner/name.
 
     The conversation stays in the KV cache: each turn computes only the new tokens. /help lists the commands.
+    With --json each event is a JSON object on a line of its own, and so may be each line of the input: {"content":
+    "Hello"}, with "images" where there are some, or {"command": "/reset"}.
     """
     from mlc_cli.conversation import Conversation
 
@@ -50,4 +55,4 @@ def chat(
     ):
         if not llm.has_chat_template:
             raise MLCError("the model has no chat template", where=[model], hint="use generate --raw")
-        Conversation(llm, choice, max_tokens, system, speculation).run()
+        Conversation(llm, choice, max_tokens, system, speculation, as_json).run()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from mlc_cli import console
+from mlc_errors import UsageError
 
 BLOCK = '"""'
+EXPECTED = '{"content": TEXT, "images": [FILE, ...]} or {"command": "/NAME ARGUMENT"}'
 HISTORY, HISTORY_LINES = "chat_history", 1000
+SHOWN = 80
 
 
 def typed_messages() -> Iterator[str]:
@@ -17,6 +22,32 @@ def typed_messages() -> Iterator[str]:
     with _line_editing():
         while (line := _read_line("> ")) is not None:
             yield line if line.startswith("/") else _whole_message(line)
+
+
+class Request(NamedTuple):
+    """A line of the input with --json: a message with the files of its images, or else a command."""
+
+    content: str | None
+    images: tuple[str, ...] = ()
+    command: str = ""
+
+
+def read_request(line: str) -> Request:
+    """A JSON object as a request. Raises UsageError for any other text."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"the line is no JSON: {error}; expected {EXPECTED}") from None
+    match found:
+        case {"content": str(content), **rest} if rest.keys() <= {"images"} and _are_names(rest.get("images", [])):
+            return Request(content, tuple(rest.get("images", ())))
+        case {"command": str(command), **rest} if not rest and command.startswith("/"):
+            return Request(None, command=command)
+    raise UsageError(f"got {line.strip()[:SHOWN]}; expected {EXPECTED}")
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 def _whole_message(line: str) -> str:

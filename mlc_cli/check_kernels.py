@@ -63,7 +63,7 @@ def check_kernels(model: str, quantization: str | None, device: str, kv_cache_dt
     with console.progress(as_json) as progress:
         report = check(CheckOptions(model, device, quantization, kv_cache_dtype), progress)
     if as_json:
-        console.write_json(report)
+        console.write_json("check_kernels/1", report)
     else:
         _print(report)
     return 1 if report.problems else 0

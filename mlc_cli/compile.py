@@ -114,4 +114,4 @@ def compile_command(
     )
     with console.progress(as_json) as progress:
         report = compile_model(options, progress=progress)
-    console.show(report, as_json, json_only=["seconds_per_phase"])
+    console.show(report, "compile/1", as_json, json_only=["seconds_per_phase"])

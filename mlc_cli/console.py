@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import math
 import os
 import sys
 import time
@@ -54,10 +55,10 @@ def late_progress(seconds: float = 0.0) -> Iterator[Progress]:
         yield report
 
 
-def show(report: Any, as_json: bool = False, json_only: Container[str] = ()) -> None:
+def show(report: Any, schema: str, as_json: bool = False, json_only: Container[str] = ()) -> None:
     """Print a report (a dataclass) as aligned `field  value` lines, or as JSON. json_only: fields for JSON only."""
     if as_json:
-        write_json(report)
+        write_json(schema, report)
     else:
         names = (field.name for field in dataclasses.fields(report))
         show_fields({name: getattr(report, name) for name in names if name not in json_only})
@@ -70,14 +71,25 @@ def show_fields(values: Mapping[str, Any]) -> None:
     click.echo("\n".join(f"{name:<{width}}  {value}" for name, value in rows if value))
 
 
-def write_json(value: Any) -> None:
-    """Print a dataclass, mapping or sequence as JSON."""
-    click.echo(to_json(value))
+def write_json(schema: str, value: Any) -> None:
+    """Print a dataclass or mapping as a JSON object. schema: as in ``mlc_cli schema``, with its version."""
+    click.echo(to_json(with_schema(schema, value)))
+
+
+def write_line(schema: str, value: Any) -> None:
+    """The same on one line, which a reader gets at once."""
+    click.echo(json.dumps(with_schema(schema, value), ensure_ascii=False, allow_nan=False))
+    sys.stdout.flush()
+
+
+def with_schema(schema: str, value: Any) -> dict[str, Any]:
+    """A dataclass or mapping as JSON types, after the name of its schema."""
+    return {"schema": schema, **_plain(value)}
 
 
 def to_json(value: Any) -> str:
-    """A dataclass, mapping or sequence as JSON text; paths become strings."""
-    return json.dumps(_plain(value), indent=2, ensure_ascii=False)
+    """A dataclass, mapping or sequence as JSON text; paths become strings, numbers that are not finite null."""
+    return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -253,6 +265,8 @@ def _plain(value: Any) -> Any:
             return [_plain(item) for item in value]
         case Path():
             return str(value)
+        case float() if not math.isfinite(value):
+            return None
         case _:
             return value
 

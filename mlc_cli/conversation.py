@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlc_cli import console, running
-from mlc_cli.chat_display import THINK, display
-from mlc_cli.chat_input import typed_messages
+from mlc_cli.chat_display import THINK
+from mlc_cli.chat_input import read_request, typed_messages
+from mlc_cli.chat_output import JsonLines, Output, Text
 from mlc_cli.sampling_options import Choice, Guesses
 from mlc_errors import MLCError, UsageError
 from mlc_files import cannot_write, read_limited, whole_file
@@ -48,8 +49,17 @@ SAVED_BYTES = 64 << 20
 class Conversation:
     """The messages so far, and the loop that reads and answers them."""
 
-    def __init__(self, llm: LLM, choice: Choice, max_tokens: int | None, system: str | None, speculation: Guesses):
-        self.llm, self.speculation = llm, speculation
+    def __init__(
+        self,
+        llm: LLM,
+        choice: Choice,
+        max_tokens: int | None,
+        system: str | None,
+        speculation: Guesses,
+        as_json: bool = False,
+    ):
+        self.llm, self.speculation, self.reads_json = llm, speculation, as_json
+        self.output: Output = JsonLines() if as_json else Text()
         self.choice, self.max_tokens = choice, max_tokens
         self.sampling = self._sampling()
         self.last: GenerationResult | None = None
@@ -69,24 +79,37 @@ class Conversation:
         }
 
     def run(self) -> None:
-        console.note("/help lists the commands, /exit leaves")
+        self.output.begin()
         for line in typed_messages():
-            name, _, argument = line.partition(" ")
-            if name in ("/exit", "/quit"):
-                return
-            if line.startswith("/"):
-                console.note(self.command(name, argument.strip()))
-            elif line.strip():
-                self.turn(line)
+            try:
+                if not self.follow(line):
+                    return
+            except MLCError as error:
+                self.output.failed(error)
+
+    def follow(self, line: str) -> bool:
+        """Execute a command or answer a message; False at the end of the conversation."""
+        if self.reads_json and line.lstrip().startswith("{"):
+            request = read_request(line)
+            if request.content is not None:
+                self._add_images(request.images)
+                self.turn(request.content)
+                return True
+            line = request.command
+        name, _, argument = line.partition(" ")
+        if name in ("/exit", "/quit"):
+            return False
+        if line.startswith("/"):
+            self.output.said(name, self.command(name, argument.strip()))
+        elif line.strip():
+            self.turn(line)
+        return True
 
     def command(self, name: str, argument: str = "") -> str:
         """Execute a slash command; returns the text to print."""
-        try:
-            return self.commands[name](argument)
-        except KeyError:
-            return f"no command {name}; /help lists them"
-        except MLCError as error:
-            return f"error: {error}"
+        if name not in self.commands:
+            raise UsageError(f"no command {name}; /help lists them")
+        return self.commands[name](argument)
 
     def turn(self, text: str) -> None:
         """Answer a user message; if that fails, remove it."""
@@ -96,25 +119,20 @@ class Conversation:
         self.images = []
         try:
             answer = self.answer()
-        except MLCError as error:
+        except MLCError:
             self.messages.pop()
-            console.note(f"error: {error}")
-        else:
-            self.messages.append({"role": "assistant", "content": answer})
+            raise
+        self.messages.append({"role": "assistant", "content": answer})
 
     def answer(self) -> str:
         """Print the model's answer as it is generated; Ctrl-C ends it and keeps the text so far."""
         ids = self.llm.chat_prompt(self.messages)
         stream = self.llm.stream(ids, self.sampling, **self.speculation)
-        with display(self._opens_thought(ids)) as shown, contextlib.suppress(KeyboardInterrupt):
+        with self.output.display(self._opens_thought(ids)) as shown, contextlib.suppress(KeyboardInterrupt):
             for piece in stream:
                 shown.add(piece)
         self.last = stream.result
-        if self.last.note:
-            console.note(f"{self.last.note}; /undo or /reset makes room")
-        elif self.last.finish_reason == "length":
-            cut = f"the answer is cut after {len(self.last.token_ids)} tokens"
-            console.note(f"{cut}; --max-tokens or /set max_tokens allows more")
+        self.output.answered(self.last, len(self.llm.session.token_ids))
         return self.last.text
 
     def set(self, argument: str) -> str:
@@ -151,6 +169,16 @@ class Conversation:
         height, width, _ = load_image(path).shape
         self.images.append(path)
         return f"an image of {width} x {height} pixels goes with the next message"
+
+    def _add_images(self, paths: Sequence[str]) -> None:
+        """All of them, or none where one cannot be read."""
+        before = list(self.images)
+        try:
+            for path in paths:
+                self.add_image(path)
+        except MLCError:
+            self.images = before
+            raise
 
     def set_system(self, text: str) -> str:
         """Start over with this system message, without images."""

@@ -118,9 +118,13 @@ def convert_weight(
         lora_adapter=lora_adapter,
     )
     if show_mapping:
-        click.echo(toolchain.plan_conversion(options).plan)
+        plan = toolchain.plan_conversion(options).plan
+        if as_json:
+            console.write_json("convert_weight_mapping/1", plan.to_dict())
+        else:
+            click.echo(plan)
     elif dry_run:
-        console.show(toolchain.preview(options), as_json)
+        console.show(toolchain.preview(options), "convert_weight/1", as_json)
     else:
         try:
             with console.progress(as_json) as progress:
@@ -128,7 +132,7 @@ def convert_weight(
         except KeyboardInterrupt:
             console.note("the same command will continue where this run stopped")
             raise
-        console.show(result, as_json, json_only={"mixture"})
+        console.show(result, "convert_weight/1", as_json, json_only={"mixture"})
         if result.mixture and not as_json:
             console.table(
                 ("first", "last", "scheme", "bits", "divergence of the base"),

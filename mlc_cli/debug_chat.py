@@ -73,7 +73,7 @@ def debug_chat(
     if plot and comparison:
         plots.draw_errors(comparison, plot)
     if as_json:
-        console.write_json({"report": report, "comparison": comparison})
+        console.write_json("debug_chat/1", {"report": report, "comparison": comparison})
     else:
         _print(report, comparison)
     return 1 if (report and report.problem) or (comparison and comparison.departs) else 0
@@ -83,7 +83,7 @@ def _print(report: DebugReport | None, comparison: Comparison | None) -> None:
     if comparison:
         show_comparison(comparison)
     if report:
-        console.show(report)
+        console.show(report, "debug_chat/1")
 
 
 def show_comparison(comparison: Comparison) -> None:

@@ -60,7 +60,7 @@ def debug_compare(
             tolerance = library_tolerance(llm.model.spec.quantization, [options, llm.library.metadata["opt"]])
         comparison = compare_libraries(expected, kernel_results(llm, ids), len(ids), tolerance)
     if as_json:
-        console.write_json(comparison)
+        console.write_json("debug_compare/1", comparison)
     else:
         show_comparison(comparison)
     return 1 if comparison.departs else 0

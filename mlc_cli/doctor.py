@@ -20,7 +20,7 @@ def doctor(as_json: bool) -> None:
 
     findings, memory = examine()
     if as_json:
-        console.write_json({"findings": findings, "memory": memory})
+        console.write_json("doctor/1", {"findings": findings, "memory": memory})
     else:
         console.show_fields({**{finding.name: finding.found for finding in findings}, **vars(memory)})
     for finding in findings:

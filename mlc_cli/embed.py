@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mlc_cli import console, running
-from mlc_cli.options import FILE
+from mlc_cli.options import FILE, json_option
 from mlc_cli.preparing import model_options
 from mlc_errors import MLCError, UsageError
 
@@ -33,6 +33,7 @@ ARRAY, LINES = ".npy", ".jsonl"
 @click.option("--normalize/--no-normalize", default=None, help="Scale to L2 norm 1. Default: from the model's files.")
 @click.option("--truncate", is_flag=True, help="Truncate texts that are too long; otherwise they are refused.")
 @running.threads_option
+@json_option
 def embed(
     model: str,
     preparing: PrepareOptions,
@@ -45,11 +46,13 @@ def embed(
     normalize: bool | None,
     truncate: bool,
     threads: int | None,
+    as_json: bool,
 ) -> None:
     """Compute text embeddings with MODEL: a model folder, a checkpoint folder, a .gguf file, or HF://owner/name.
 
     Each line of the output is a JSON object with a text and its embedding. FILE.npy has only the embeddings, float32
-    [texts, elements], in order.
+    [texts, elements], in order. With --json, an object that says what was written takes the place of the vectors if
+    these go to a file, and errors are objects.
     """
     if output is not None and output.suffix not in (ARRAY, LINES):
         raise UsageError(f"--output: got {output.name!r}; expected the suffix {ARRAY} or {LINES}")
@@ -64,7 +67,11 @@ def embed(
             truncate=truncate,
         )
     _write(output, given, vectors)
-    console.note(f"{len(vectors)} texts, {vectors.shape[1]} elements each")
+    if as_json and output is not None:
+        count, elements = vectors.shape
+        console.write_json("embed_file/1", {"output": output, "texts": count, "elements": elements})
+    elif not as_json:
+        console.note(f"{len(vectors)} texts, {vectors.shape[1]} elements each")
 
 
 def _texts(texts: Sequence[str], file: Path | None) -> list[str]:
@@ -105,4 +112,5 @@ def _write(output: Path | None, texts: Sequence[str], vectors: np.ndarray) -> No
 def _lines(texts: Sequence[str], vectors: np.ndarray) -> Iterator[str]:
     """JSON lines; nine significant digits represent a float32 exactly."""
     for text, vector in zip(texts, vectors, strict=True):
-        yield json.dumps({"text": text, "embedding": [float(f"{x:.9g}") for x in vector]}, ensure_ascii=False)
+        values = [float(f"{x:.9g}") for x in vector]
+        yield json.dumps({"schema": "embed/1", "text": text, "embedding": values}, ensure_ascii=False)

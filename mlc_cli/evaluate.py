@@ -89,7 +89,7 @@ def evaluate(
         if questions:
             answers = {name: answer(scorer, llm.tokenizer, questions) for name, scorer in models.items()}
     if as_json:
-        console.write_json({"text": report, "choices": answers})
+        console.write_json("eval/1", {"text": report, "choices": answers})
     else:
         _print(report, answers)
 

@@ -91,15 +91,19 @@ def explain(code: str | None, as_json: bool) -> None:
     if found is None:
         raise UsageError(f"no error has the code {code!r}; expected one of {', '.join(EXPLANATIONS)}")
     if as_json:
-        console.write_json({"code": code.upper(), **found._asdict()})
+        console.write_json("explain/1", {"codes": [_as_dict(code.upper())]})
     else:
         click.echo(f"{code.upper()}: {found.title} (exit code {found.exit_code})\n\n{found.meaning}\n\n{found.help}")
 
 
 def _show_all(as_json: bool) -> None:
     if as_json:
-        console.write_json([{"code": code, **found._asdict()} for code, found in EXPLANATIONS.items()])
+        console.write_json("explain/1", {"codes": list(map(_as_dict, EXPLANATIONS))})
     else:
         console.table(
             ["code", "exit", "meaning"], [[c, found.exit_code, found.title] for c, found in EXPLANATIONS.items()]
         )
+
+
+def _as_dict(code: str) -> dict[str, object]:
+    return {"code": code, **EXPLANATIONS[code]._asdict()}

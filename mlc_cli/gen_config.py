@@ -99,4 +99,4 @@ def gen_config(
             check_template=not skip_template_check,
         )
     )
-    console.show(report, as_json)
+    console.show(report, "gen_config/1", as_json)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mlc_cli import console, running
+from mlc_cli.answers import as_dict
 from mlc_cli.options import json_option
 from mlc_cli.preparing import model_options
 from mlc_cli.sampling_options import (
@@ -21,7 +22,6 @@ from mlc_cli.sampling_options import (
 from mlc_errors import UsageError
 
 if TYPE_CHECKING:
-    from mlc_runtime.generation import GenerationResult
     from mlc_runtime.llm import LLM
     from mlc_runtime.sampling import Sampling
     from mlc_toolchain.prepare_plan import PrepareOptions
@@ -102,7 +102,7 @@ def generate(
             if not as_json:
                 click.echo(piece, nl=False)
         if as_json:
-            console.write_json(_as_dict(stream.result, llm))
+            console.write_json("generate/1", as_dict(stream.result, llm))
             return
     click.echo()
     console.note(running.speed(stream.result))
@@ -118,33 +118,8 @@ def _several(llm: LLM, ids: list[int], sampling: Sampling, count: int, speculati
         raise UsageError("--num-draft is for one answer; got -n above 1")
     results = generate_batch(llm.model, llm.tokenizer, [ids] * count, sampling)
     if as_json:
-        console.write_json({"answers": [_as_dict(result, llm) for result in results]})
+        console.write_json("generate_batch/1", {"answers": [as_dict(result, llm) for result in results]})
         return
     for number, result in enumerate(results, 1):
         console.note(f"answer {number} of {count}; {result.note or result.finish_reason}")
         click.echo(result.text)
-
-
-def _as_dict(result: GenerationResult, llm: LLM) -> dict[str, object]:
-    logprobs = result.logprobs and [
-        {
-            "token": llm.tokenizer.token(found.token),
-            "logprob": round(found.logprob, 6),
-            "top_logprobs": [
-                {"token_id": i, "token": llm.tokenizer.token(i), "logprob": round(value, 6)} for i, value in found.top
-            ],
-        }
-        for found in result.logprobs
-    ]
-    return {
-        "text": result.text,
-        "token_ids": result.token_ids,
-        **({"logprobs": logprobs} if result.logprobs is not None else {}),
-        "finish_reason": result.finish_reason,
-        "note": result.note,
-        "prompt_tokens": result.prompt_tokens,
-        "prefill_tokens_per_second": round(result.prefill_rate, 2),
-        "decode_tokens_per_second": round(result.decode_rate, 2),
-        **({"forgotten": result.forgotten} if result.forgotten else {}),
-        **({"guessed": result.guessed, "accepted": result.accepted} if result.guessed else {}),
-    }

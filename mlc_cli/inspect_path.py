@@ -26,7 +26,7 @@ def inspect_path(path: str, tensors: bool, as_json: bool) -> None:
     if not tensors:
         found.pop("tensors", None)
     if as_json:
-        console.write_json(found)
+        console.write_json("inspect/1", found)
         return
     rows = {name: found.pop(name) for name in TABLES if found.get(name)}
     console.show_fields(found)

@@ -19,11 +19,11 @@ def model_metadata(library: Path, memory_only: bool, as_json: bool) -> None:
     from mlc_toolchain.model_metadata import describe_library, memory_of_library
 
     if memory_only:
-        console.show(memory_of_library(library), as_json)
+        console.show(memory_of_library(library), "model_memory/1", as_json)
         return
     facts = describe_library(library)
     if as_json:
-        console.write_json(facts)
+        console.write_json("model_metadata/1", facts)
         return
     parameters = facts.pop("params")
     console.show_fields(facts)

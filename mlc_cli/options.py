@@ -74,7 +74,7 @@ output_file_option = click.option(
     help="Output file.",
 )
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text; `schema` describes it.")
 
 verbose_option = click.option(
     "-v",

@@ -54,7 +54,7 @@ def model_options(command: Callable[..., int | None]) -> Callable[..., int | Non
         names = ("quantization", "memory", "device", "opt", "overrides", "conv_template", "model_lib")
         preparing = PrepareOptions(**{name: given.pop(name) for name in names})
         if dry_run:
-            console.show(preview(model, preparing), bool(given.get("as_json")))
+            console.show(preview(model, preparing), "prepare/1", bool(given.get("as_json")))
             return None
         return command(model=model, preparing=preparing, **given)
 

@@ -87,7 +87,7 @@ def tune(
     if plot is not None:
         plots.draw_gains(report.kernels, report.target, plot)
     if as_json:
-        console.write_json(report)
+        console.write_json("tune/1", report)
     else:
         _print(report)
 

@@ -25,7 +25,7 @@ def verify(folder: Path, as_json: bool) -> None:
     with console.late_progress(seconds=1.0) as progress:
         found = verify_folder(folder, progress)
     if as_json:
-        console.write_json(found)
+        console.write_json("verify/1", found)
     else:
         console.table(["file", "", "found"], [[c.file, "wrong" if c.problem else "ok", c.detail] for c in found.checks])
     if found.problems:

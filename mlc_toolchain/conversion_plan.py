@@ -51,9 +51,9 @@ class Conversion:
     calibration: Calibration | None = None
     mixture: Mixture | None = None
 
-    def stream(self, measure_error: bool = False) -> WeightStream:
-        """The stream that converts the tasks."""
-        return WeightStream(self.reader, self.scheme, measure_error, self.calibration)
+    def stream(self, measured: int | None = 0) -> WeightStream:
+        """What converts the tasks. measured: as of ``WeightStream``."""
+        return WeightStream(self.reader, self.scheme, measured, self.calibration)
 
     @property
     def peak_bytes(self) -> int:

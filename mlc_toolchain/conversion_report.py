@@ -1,4 +1,4 @@
-"""Write the report of a conversion: JSON, or a self-contained HTML page."""
+"""The report of a conversion, also as a file: JSON, or one HTML page that needs nothing else."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import jinja2
 
 from mlc_files import whole_file
+from mlc_toolchain.conversion_plan import Conversion
+from mlc_toolchain.kept_form import is_quantized_again
+from mlc_toolchain.mixed_bits import MixtureRow
+from mlc_toolchain.weight_stream import ErrorNorm, ParameterTask, relative
+
+OUTLIER, SHOWN = 2, 3
+"""A parameter whose error is so many times the median is named; so many of them are."""
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{{ title }}</title><style>
@@ -39,6 +47,93 @@ class ReportedParameter:
     shape: list[int]
     nbytes: int
     relative_error: float
+
+
+@dataclass(frozen=True)
+class ConvertReport:
+    """What a conversion wrote, or with dry_run would write. peak_bytes: estimated memory beyond the interpreter's.
+
+    relative_error: |w - w'| / |w| over the quantized parameters, from the first rows of each, or of all rows with a
+    report file; worst_error: the largest of one, worst_parameter. note: on the checkpoint, and on parameters with far
+    larger errors than the others.
+    mixture: of --bits, the scheme of each range of layers.
+    """
+
+    output: str
+    model_type: str
+    quantization: str
+    parameters: int
+    tensors: int
+    files: int
+    output_bytes: int
+    bits_per_parameter: float
+    peak_bytes: int
+    resumed_tensors: int = 0
+    seconds: float = 0.0
+    relative_error: float | None = None
+    worst_error: float | None = None
+    worst_parameter: str | None = None
+    note: str = ""
+    mixture: tuple[MixtureRow, ...] = ()
+
+
+def report_of(
+    conversion: Conversion,
+    folder: Path,
+    resumed: int = 0,
+    seconds: float = 0.0,
+    errors: Mapping[str, ErrorNorm] | None = None,
+) -> ConvertReport:
+    """Sums of a conversion; errors: of its quantized parameters, where measured."""
+    output = conversion.output
+    each = {name: relative([error]) for name, error in errors.items()} if errors else {}
+    worst = max(each, key=lambda name: each[name], default=None)
+    return ConvertReport(
+        output=str(folder),
+        model_type=conversion.model.model_type,
+        quantization=conversion.scheme.name,
+        parameters=output.source_elements,
+        tensors=len(output.tensors),
+        files=len(output.files) + len(output.index_names),
+        output_bytes=output.nbytes,
+        bits_per_parameter=output.bits_per_parameter,
+        peak_bytes=conversion.peak_bytes,
+        resumed_tensors=resumed,
+        seconds=seconds,
+        relative_error=relative(errors.values()) if errors else None,
+        worst_error=each[worst] if worst else None,
+        worst_parameter=worst,
+        note="; ".join(filter(None, (_requantized(conversion), _outliers(each)))),
+        mixture=conversion.mixture.rows if conversion.mixture else (),
+    )
+
+
+def _requantized(conversion: Conversion) -> str:
+    """What to know of weights that are quantized in the checkpoint and are not taken as they are."""
+    again = [
+        task
+        for task in conversion.tasks
+        if task.format and is_quantized_again(task.production.value, conversion.reader, task.format.scheme)
+    ]
+    name = conversion.scheme.name
+    kept = f"weights are quantized in the checkpoint; groups that {name} cannot keep are quantized again"
+    return f"{len(again)} {kept}" if again else ""
+
+
+def _outliers(errors: Mapping[str, float]) -> str:
+    """Names of the parameters that lose far more than others do."""
+    lossy = [error for error in errors.values() if error]
+    limit = OUTLIER * median(lossy) if lossy else 0.0
+    names = [name for name, error in errors.items() if error > limit > 0]
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    listed = f"{', '.join(names[:SHOWN])}{more}"
+    return f"the error of {listed} is more than {OUTLIER} times the median" if names else ""
+
+
+def reported(task: ParameterTask, errors: Mapping[str, ErrorNorm]) -> ReportedParameter:
+    name = task.production.name
+    error = relative([errors[name]]) if name in errors else 0.0
+    return ReportedParameter(name, list(task.production.shape), task.nbytes, error)
 
 
 def write_report(path: Path, summary: Mapping[str, Any], parameters: Sequence[ReportedParameter]) -> None:

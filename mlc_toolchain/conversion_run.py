@@ -15,10 +15,13 @@ from mlc_toolchain.writer import open_output
 
 
 def run_conversion(
-    conversion: Conversion, folder: Path, measure_error: bool = False, progress: Progress = silent
+    conversion: Conversion, folder: Path, measured: int | None = 0, progress: Progress = silent
 ) -> tuple[int, dict[str, ErrorNorm]]:
-    """Stream the tensors into ``folder``. Returns the number of resumed tensors, and errors by quantized parameter."""
-    stream = conversion.stream(measure_error)
+    """Stream the tensors into ``folder``. Returns the number of resumed tensors, and errors by quantized parameter.
+
+    measured: as of ``WeightStream``; of resumed tensors the error is what the interrupted run has measured.
+    """
+    stream = conversion.stream(measured)
     with open_output(folder, conversion.output, conversion.job()) as writer:
         _check_copies(conversion)
         done = writer.done

@@ -16,20 +16,19 @@ from mlc_errors import UnsupportedError, UsageError
 from mlc_files import check_writable
 from mlc_toolchain.calibration import SCHEME, CalibratedModel, calibration_ids, small_chunks
 from mlc_toolchain.conversion_plan import Conversion, check_choice, describe, describe_model, plan_weights
-from mlc_toolchain.conversion_report import ReportedParameter, write_report
+from mlc_toolchain.conversion_report import ConvertReport, report_of, reported, write_report
 from mlc_toolchain.conversion_run import run_conversion
 from mlc_toolchain.dense_heads import HeadsReader
 from mlc_toolchain.imatrix import read_imatrix
-from mlc_toolchain.kept_form import is_quantized_again
 from mlc_toolchain.lora import LoraCheckpoint
-from mlc_toolchain.mixed_bits import MixtureRow, check_base, chosen_mixture, record_mixture
+from mlc_toolchain.mixed_bits import check_base, chosen_mixture, record_mixture
 from mlc_toolchain.packed_checkpoint import METHODS, open_packed, quantization_method, unquantized
 from mlc_toolchain.progress import Progress, silent
 from mlc_toolchain.readers.base import CheckpointReader
 from mlc_toolchain.sensitivity import CoarseWeights
 from mlc_toolchain.sentence_transformers import sentence_modules, with_heads
 from mlc_toolchain.source import ModelSource, open_weights, resolve_source
-from mlc_toolchain.weight_stream import ErrorNorm, ParameterTask, relative
+from mlc_toolchain.weight_stream import SAMPLE
 from mlc_toolchain.writer import check_space
 from model_zoo import registry
 from quantization.schemes import SCHEMES, Scheme, get_scheme
@@ -71,30 +70,6 @@ class ConvertOptions:
     bits: float | None = None
 
 
-@dataclass(frozen=True)
-class ConvertReport:
-    """The result of ``convert_weight`` or ``preview``. peak_bytes: estimated memory beyond the interpreter's.
-
-    relative_error: |w - w'| / |w| over the quantized parameters, if measured. note: remark on the checkpoint.
-    mixture: with --bits, the scheme of each range of layers.
-    """
-
-    output: str
-    model_type: str
-    quantization: str
-    parameters: int
-    tensors: int
-    files: int
-    output_bytes: int
-    bits_per_parameter: float
-    peak_bytes: int
-    resumed_tensors: int = 0
-    seconds: float = 0.0
-    relative_error: float | None = None
-    note: str = ""
-    mixture: tuple[MixtureRow, ...] = ()
-
-
 def convert_weight(options: ConvertOptions, progress: Progress = silent) -> ConvertReport:
     """Convert a checkpoint and write it to ``options.output``, atomically.
 
@@ -106,12 +81,12 @@ def convert_weight(options: ConvertOptions, progress: Progress = silent) -> Conv
     if options.report:
         check_writable(options.report, "the report")
     with calibrated(conversion, options, progress) as conversion:
-        resumed, errors = run_conversion(conversion, options.output, options.report is not None, progress)
+        resumed, errors = run_conversion(conversion, options.output, None if options.report else SAMPLE, progress)
     if conversion.mixture:
         record_mixture(options.output, conversion.scheme.name)
     report = report_of(conversion, options.output, resumed, time.monotonic() - started, errors)
     if options.report:
-        write_report(options.report, asdict(report), [_reported(task, errors) for task in conversion.tasks])
+        write_report(options.report, asdict(report), [reported(task, errors) for task in conversion.tasks])
     return report
 
 
@@ -232,51 +207,6 @@ def _check_device(device: str) -> None:
             f"--device: got {device!r}; expected {' or '.join(DEVICES)}",
             hint="weights are quantized on the CPU, for every device that the model is compiled for",
         )
-
-
-def report_of(
-    conversion: Conversion,
-    folder: Path,
-    resumed: int = 0,
-    seconds: float = 0.0,
-    errors: Mapping[str, ErrorNorm] | None = None,
-) -> ConvertReport:
-    """Summarize a conversion. errors: quantization errors of its parameters, if measured."""
-    output = conversion.output
-    return ConvertReport(
-        output=str(folder),
-        model_type=conversion.model.model_type,
-        quantization=conversion.scheme.name,
-        parameters=output.source_elements,
-        tensors=len(output.tensors),
-        files=len(output.files) + len(output.index_names),
-        output_bytes=output.nbytes,
-        bits_per_parameter=output.bits_per_parameter,
-        peak_bytes=conversion.peak_bytes,
-        resumed_tensors=resumed,
-        seconds=seconds,
-        relative_error=relative(errors.values()) if errors else None,
-        note=_requantized(conversion),
-        mixture=conversion.mixture.rows if conversion.mixture else (),
-    )
-
-
-def _requantized(conversion: Conversion) -> str:
-    """A remark on weights that are quantized in the checkpoint and will be requantized; empty if there are none."""
-    again = [
-        task
-        for task in conversion.tasks
-        if task.format and is_quantized_again(task.production.value, conversion.reader, task.format.scheme)
-    ]
-    name = conversion.scheme.name
-    kept = f"weights are quantized in the checkpoint; groups that {name} cannot keep are quantized again"
-    return f"{len(again)} {kept}" if again else ""
-
-
-def _reported(task: ParameterTask, errors: Mapping[str, ErrorNorm]) -> ReportedParameter:
-    name = task.production.name
-    error = relative([errors[name]]) if name in errors else 0.0
-    return ReportedParameter(name, list(task.production.shape), task.nbytes, error)
 
 
 def _open(source: ModelSource, options: ConvertOptions) -> CheckpointReader:

@@ -28,6 +28,7 @@ from quantization.schemes import Scheme
 
 IN_FLIGHT_BYTES = 256 << 20
 FINITE_BLOCK = 1 << 18
+SAMPLE = 1 << 17  # elements, of the first rows of a parameter
 EXPONENTS = {"float16": 0x7C00, "bfloat16": 0x7F80}
 BF16_LIMIT = np.float32(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
 
@@ -46,7 +47,7 @@ class ParameterTask:
 
 
 class ErrorNorm(NamedTuple):
-    """Squared norms of the quantization error and of the weights."""
+    """Squared norms of the quantization error and of the weights, estimated where only some rows were measured."""
 
     lost: float
     total: float
@@ -54,7 +55,7 @@ class ErrorNorm(NamedTuple):
 
 @dataclass(frozen=True)
 class Converted:
-    """The data of a task's outputs, as stored. error: quantization error, if measured."""
+    """The data of a task's outputs, as stored. error: of a quantized parameter, where it was measured."""
 
     arrays: tuple[np.ndarray, ...]
     error: ErrorNorm | None = None
@@ -64,12 +65,13 @@ class Converted:
 class WeightStream:
     """Converts tasks of one checkpoint.
 
-    scheme: gives the dtype of unquantized parameters. calibration: input statistics for choosing codes, if any.
+    scheme: says what unquantized parameters are cast to. calibration: of layers whose codes it decides. measured: the
+    quantization error is that of so many elements of a parameter, its first rows; 0 for none, None for all.
     """
 
     reader: CheckpointReader
     scheme: Scheme
-    measure_error: bool = False
+    measured: int | None = 0
     calibration: Calibration | None = None
 
     def convert(self, task: ParameterTask) -> Converted:
@@ -88,9 +90,9 @@ class WeightStream:
     def _quantize(self, task: ParameterTask, form: WeightFormat) -> Converted:
         made = self._kept_form(task, form) or self._kept_codes(task, form) or self._encode(task, form)
         error = None
-        if self.measure_error:
+        if self.measured != 0:
             decoded = codec(form.scheme).decode_rows(made, form.scheme, task.production.shape, form.layout)
-            error = measured_error(self._blocks(task), decoded)
+            error = measured_error(self._blocks(task), decoded, task.production.shape, self.measured)
         return Converted(tuple(_stored(made[_kind(output)], output) for output in task.outputs), error)
 
     def _encode(self, task: ParameterTask, form: WeightFormat) -> dict[str, np.ndarray]:
@@ -179,15 +181,25 @@ def ordered_map(work: Callable, tasks: Iterable, workers: int) -> Iterator[tuple
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def measured_error(original: Iterable[np.ndarray], decoded: Iterable[np.ndarray]) -> ErrorNorm:
-    """The error of decoded rows relative to the original ones; both are iterables of blocks of any sizes."""
+def measured_error(
+    original: Iterable[np.ndarray], decoded: Iterable[np.ndarray], shape: Sequence[int], elements: int | None = None
+) -> ErrorNorm:
+    """Error of decoded rows of a weight of ``shape`` against the original ones.
+
+    The blocks of both may have different sizes. elements: blocks up to there are measured and stand for the others.
+    """
     lost = total = 0.0
+    count, size = 0, prod(shape)
     rows = _rows(original)
     for block in decoded:
         exact = np.concatenate([next(rows) for _ in range(len(block))]).reshape(block.shape).astype(np.float32)
         lost += float(np.square(exact - block, dtype=np.float64).sum())
         total += float(np.square(exact, dtype=np.float64).sum())
-    return ErrorNorm(lost, total)
+        count += block.size
+        if elements is not None and count >= elements:
+            break
+    share = count / size if size else 1.0
+    return ErrorNorm(lost / share, total / share)
 
 
 def relative(errors: Iterable[ErrorNorm]) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from typing import Any
 
 import numpy as np
 
@@ -60,6 +61,12 @@ class WeightPlan:
     productions: tuple[Production, ...]
     unused: tuple[str, ...] = ()
     copies: tuple[tuple[str, str], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON types: parameters with their shape and what makes them, tied and unused tensors."""
+        made = [{"name": p.name, "shape": list(p.shape), "from": str(p.value)} for p in self.productions]
+        tied = [{"name": copy, "equals": original} for copy, original in self.copies]
+        return {"parameters": made, "tied": tied, "unused": list(self.unused)}
 
     def __str__(self) -> str:
         lines = [str(production) for production in self.productions]

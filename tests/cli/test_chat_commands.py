@@ -13,6 +13,7 @@ from mlc_cli import chat_input
 from mlc_cli.chat_display import Terminal
 from mlc_cli.conversation import Conversation
 from mlc_cli.sampling_options import Choice
+from mlc_errors import MLCError, UsageError
 from mlc_runtime import LLM
 from tests.runtime.fake_library import FakeLibrary, metadata, write_folder
 
@@ -60,12 +61,15 @@ def test_a_saved_conversation_goes_on(talk: Conversation, tmp_path: Path):
 def test_files_that_are_no_conversation(talk: Conversation, tmp_path: Path, text: str | None, problem: str):
     if text is not None:
         (tmp_path / "x.json").write_text(text)
-    assert problem in talk.command("/load", str(tmp_path / "x.json")) and contents(talk) == ["S"]
+    with pytest.raises(MLCError, match=problem):
+        talk.command("/load", str(tmp_path / "x.json"))
+    assert contents(talk) == ["S"]
 
 
 @pytest.mark.parametrize("command", ["/save", "/load"])
 def test_commands_that_need_a_file(talk: Conversation, command: str):
-    assert talk.command(command) == f"error: {command} needs the name of a file"
+    with pytest.raises(UsageError, match=f"{command} needs the name of a file"):
+        talk.command(command)
 
 
 def test_set(talk: Conversation):
@@ -75,9 +79,15 @@ def test_set(talk: Conversation):
     talk.turn("a")
     assert len(talk.last.token_ids) == 2
     assert json.dumps(talk.command("/set")).count("default") == 9
-    assert talk.command("/set", "colour 3").startswith("error: no setting 'colour'; expected one of temperature, ")
-    assert talk.command("/set", "top_k x").startswith("error: top_k is 'x'; expected a number, or default")
-    assert talk.command("/set", "top_p 7").startswith("error: top_p is 7.0; expected") and talk.choice.top_p is None
+    wrong = {
+        "colour 3": "no setting 'colour'; expected one of temperature, ",
+        "top_k x": "top_k is 'x'; expected a number, or default",
+        "top_p 7": "top_p is 7.0; expected",
+    }
+    for argument, problem in wrong.items():
+        with pytest.raises(UsageError, match=problem):
+            talk.command("/set", argument)
+    assert talk.choice.top_p is None
 
 
 def shown(pieces: list[str], in_thought: bool = False, width: int = 40) -> str:

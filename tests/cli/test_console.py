@@ -32,7 +32,7 @@ class Report:
 
 
 def test_report_as_text(capsys: pytest.CaptureFixture[str]):
-    console.show(Report())
+    console.show(Report(), "report/1")
     assert capsys.readouterr().out.splitlines() == [
         "output              dist/lib.so",
         "functions           embed, decode",
@@ -51,7 +51,7 @@ def test_units_come_from_the_name(capsys: pytest.CaptureFixture[str]):
         seconds: float = 2.34
         tokens: int = 8192
 
-    console.show(Sizes())
+    console.show(Sizes(), "sizes/1")
     assert capsys.readouterr().out.split("\n")[:3] == [
         "kv bytes per token  23 KB",
         "seconds             2.3 s",
@@ -60,8 +60,9 @@ def test_units_come_from_the_name(capsys: pytest.CaptureFixture[str]):
 
 
 def test_report_as_json(capsys: pytest.CaptureFixture[str]):
-    console.show(Report(), as_json=True)
+    console.show(Report(), "report/1", as_json=True)
     assert json.loads(capsys.readouterr().out) == {
+        "schema": "report/1",
         "output": "dist/lib.so",
         "functions": ["embed", "decode"],
         "num_kernels": 412,
@@ -74,7 +75,7 @@ def test_report_as_json(capsys: pytest.CaptureFixture[str]):
 
 
 def test_long_lists_are_cut_in_text(capsys: pytest.CaptureFixture[str]):
-    console.show(Report(functions=tuple(f"f{i}" for i in range(15))))
+    console.show(Report(functions=tuple(f"f{i}" for i in range(15))), "report/1")
     assert "f10, f11, and 3 more" in capsys.readouterr().out
 
 

@@ -30,7 +30,7 @@ def test_explain(capsys: pytest.CaptureFixture[str]):
     assert main(["explain", "mlc4"]) == 0
     assert capsys.readouterr().out.startswith("MLC4: not enough memory or disk, or a device is missing (exit code 4)\n")
     assert main(["explain", "--json"]) == 0
-    assert [row["code"] for row in json.loads(capsys.readouterr().out)] == list(EXPLANATIONS)
+    assert [row["code"] for row in json.loads(capsys.readouterr().out)["codes"]] == list(EXPLANATIONS)
     assert main(["explain", "MLC99"]) == 2
 
 

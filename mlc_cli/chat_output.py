@@ -1,0 +1,93 @@
+"""What `chat` prints: text for people, or a JSON object on each line for programs (the schema ``chat``)."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mlc_cli import chat_display, console
+from mlc_cli.answers import speeds
+from mlc_errors import MLCError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mlc_runtime.generation import GenerationResult
+
+SCHEMA = "chat/1"
+
+
+class Output(Protocol):
+    """Where a conversation goes."""
+
+    def begin(self) -> None:
+        """Before the first message is read."""
+
+    def display(self, in_thought: bool) -> AbstractContextManager[chat_display.Display]:
+        """Takes the pieces of an answer. in_thought: the prompt has opened the model's reasoning already."""
+
+    def answered(self, result: GenerationResult, context_tokens: int) -> None:
+        """After the last piece. context_tokens: that the conversation takes of the context by now."""
+
+    def said(self, command: str, text: str) -> None:
+        """What a command answers."""
+
+    def failed(self, error: MLCError) -> None:
+        """A message or a command that could not be followed; the conversation is as before."""
+
+
+class Text:
+    """Answers on standard output, everything else on standard error."""
+
+    def begin(self) -> None:
+        console.note("/help lists the commands, /exit leaves")
+
+    def display(self, in_thought: bool) -> AbstractContextManager[chat_display.Display]:
+        return chat_display.display(in_thought)
+
+    def answered(self, result: GenerationResult, context_tokens: int) -> None:
+        if result.note:
+            console.note(f"{result.note}; /undo or /reset makes room")
+        elif result.finish_reason == "length":
+            cut = f"the answer is cut after {len(result.token_ids)} tokens"
+            console.note(f"{cut}; --max-tokens or /set max_tokens allows more")
+
+    def said(self, command: str, text: str) -> None:
+        console.note(text)
+
+    def failed(self, error: MLCError) -> None:
+        console.note(f"error: {error}")
+
+
+class JsonLines:
+    """All on standard output, each event on a line of its own when it happens."""
+
+    def begin(self) -> None:
+        pass
+
+    @contextmanager
+    def display(self, in_thought: bool) -> Iterator[chat_display.Display]:
+        yield self
+
+    def add(self, piece: str) -> None:
+        self._write("text", text=piece)
+
+    def answered(self, result: GenerationResult, context_tokens: int) -> None:
+        self._write(
+            "answer",
+            text=result.text,
+            token_ids=result.token_ids,
+            finish_reason=result.finish_reason,
+            note=result.note,
+            **speeds(result),
+            context_tokens=context_tokens,
+        )
+
+    def said(self, command: str, text: str) -> None:
+        self._write("command", command=command, text=text)
+
+    def failed(self, error: MLCError) -> None:
+        self._write("error", error=error.to_dict())
+
+    def _write(self, event: str, **values: Any) -> None:
+        console.write_line(SCHEMA, {"event": event, **values})
