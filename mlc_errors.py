@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Sequence
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -67,3 +68,42 @@ class InternalError(MLCError):
 
     def __init__(self, message: str, *, where: Sequence[str] = ()):
         super().__init__(f"internal compiler error: {message}", where=where, hint=self.HINT)
+
+
+def address_space() -> tuple[int, int] | None:
+    """Bytes of addresses that this process may have, by ``ulimit -v``, and has; None without a limit."""
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return None
+    try:
+        with open("/proc/self/statm") as file:
+            pages = int(file.read().split()[0])
+    except OSError:  # no Linux
+        pages = 0
+    return limit, pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def check_address_space(what: str, needed: int) -> None:
+    """Raise ResourceError where fewer than ``needed`` bytes of addresses are left.
+
+    Libraries in C++ and Rust end the process when they get no memory, so that it has to be known before they run.
+    """
+    space = address_space()
+    if space is not None and space[0] - space[1] < needed:
+        left = max(0, space[0] - space[1]) >> 20
+        raise ResourceError(
+            f"{what} takes about {needed >> 20} MB of addresses; {left} MB are left", hint=_address_hint(space[0])
+        )
+
+
+def out_of_memory(reason: str | None = None) -> ResourceError:
+    """The error of a process without memory, with its limit if it has one. reason: in the words of the system."""
+    space = address_space()
+    hint = "close other programs, or take a smaller model or context" if space is None else _address_hint(space[0])
+    return ResourceError("out of memory", where=[reason] if reason else [], hint=hint)
+
+
+def _address_hint(limit: int) -> str:
+    return f"this process may have {limit >> 20} MB of addresses (ulimit -v): raise that limit"

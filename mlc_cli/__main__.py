@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import os
 import sys
@@ -15,10 +16,23 @@ import click
 from mlc_cli import interrupts
 from mlc_cli.console import open_streams, to_json
 from mlc_cli.interrupts import EXIT_INTERRUPTED
-from mlc_errors import FULL_DISK, MLCError, ResourceError, UnsupportedError, UsageError
+from mlc_errors import (
+    FULL_DISK,
+    MLCError,
+    ResourceError,
+    UnsupportedError,
+    UsageError,
+    address_space,
+    check_address_space,
+    out_of_memory,
+)
 from mlc_version import __version__
 
 PROGRAM = "mlc_cli"
+LEAST_ADDRESSES = 256 << 20
+"""Bytes: more than any library takes that is loaded."""
+ADDRESSES_AT_START = 320 << 20
+"""Bytes: of Python with numpy, whose library ends the process when it gets less, and with LLVM."""
 DEBUG_HINT = "set MLC_DEBUG=1 to see the traceback"
 COMPILER = frozenset({"mlc_compiler", "mlc_evaluation", "mlc_toolchain", "model_zoo", "quantization"})
 """Packages that the distribution mlc-cli-runtime lacks, wholly or partly."""
@@ -72,6 +86,7 @@ class CommandTable(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args[0].startswith("-") else args[0].replace("-", "_")
+        check_address_space("the tool", ADDRESSES_AT_START)
         if name not in COMMANDS and not name.startswith("-"):
             raise _unknown_command(args[0])
         return super().resolve_command(ctx, [name, *args[1:]])
@@ -111,9 +126,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         return _leave_pipe()
+    except MemoryError as exc:
+        traceback.clear_frames(exc.__traceback__)  # what the command has made
+        return _report(exc, _wants_json(argv))
     except Exception as exc:
-        return _report(exc, as_json="--json" in (sys.argv[1:] if argv is None else argv))
+        return _report(exc, _wants_json(argv))
     return status if isinstance(status, int) else 0
+
+
+def _wants_json(argv: Sequence[str] | None) -> bool:
+    return "--json" in (sys.argv[1:] if argv is None else argv)
 
 
 def _report(exc: Exception, as_json: bool) -> int:
@@ -148,13 +170,23 @@ def _as_failure(exc: Exception) -> MLCError:
                 hint="name a folder with lib.so, or pip install mlc-cli instead",
             )
         case MemoryError():
-            return ResourceError("out of memory", hint="close other programs, or take a smaller model or context")
+            return out_of_memory()
+        case OSError(errno=errno.ENOMEM):
+            return out_of_memory(str(exc))
         case OSError(errno=number) if number in FULL_DISK:
             return ResourceError(f"no space left on the disk: {exc.filename or exc}")
+        case _ if _lacks_addresses():
+            return out_of_memory(_first_line(exc))
         case OSError(filename=str() as filename):
             return MLCError(f"{filename}: {exc.strerror}")
         case _:
             return MLCError(f"unexpected {type(exc).__name__}: {_first_line(exc)}", hint=DEBUG_HINT)
+
+
+def _lacks_addresses() -> bool:
+    """Whether the process is so near to its limit of addresses that anything may fail: imports, threads, files."""
+    space = address_space()
+    return space is not None and space[0] - space[1] < LEAST_ADDRESSES
 
 
 def _first_line(exc: Exception) -> str:

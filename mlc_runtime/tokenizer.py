@@ -9,11 +9,13 @@ from pathlib import Path
 
 import tokenizers
 
-from mlc_errors import MLCError, UsageError
+from mlc_errors import MLCError, UsageError, check_address_space
 from mlc_files import read_limited
 from mlc_runtime import world_tokenizer
 from mlc_runtime.world_tokenizer import WorldTokenizer
 
+ADDRESSES, ADDRESSES_PER_BYTE = 64 << 20, 16
+"""What the library takes to load a file: 12 bytes for each of the file have been seen."""
 AnyTokenizer = tokenizers.Tokenizer | WorldTokenizer
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 MAX_HELD_TOKENS = 32
@@ -158,6 +160,7 @@ def _open(folder: Path) -> AnyTokenizer:
     if path.is_file():
         if path.stat().st_size > TOKENIZER_BYTES:
             raise MLCError(f"the tokenizer is larger than {TOKENIZER_BYTES >> 20} MiB", where=[str(path)])
+        check_address_space("the tokenizer", ADDRESSES + ADDRESSES_PER_BYTE * path.stat().st_size)
         return _load(path)
     if world.is_file():
         return world_tokenizer.load_world_tokenizer(world)

@@ -15,8 +15,10 @@ from mlc_compiler.passes.lower_blocks import LowerBlocks
 from mlc_compiler.target import Target
 from mlc_compiler.tir.calling import scalar_parameters
 from mlc_compiler.tir.nodes import PrimFunc
+from mlc_errors import check_address_space
 
 SYMBOL = "tensor_function"
+ADDRESSES = 128 << 20  # bytes; LLVM takes less for one function
 
 
 class CompiledFunction:
@@ -26,6 +28,7 @@ class CompiledFunction:
     """
 
     def __init__(self, func: PrimFunc, target: Target):
+        check_address_space("code generation", ADDRESSES)
         module = new_module(target)
         func = LowerBlocks().run(IRModule({SYMBOL: func}))[SYMBOL]
         emit_function(declare_function(module, func, SYMBOL), func, target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import signal
 import subprocess
@@ -12,12 +13,16 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 
+from mlc_errors import MLCError, out_of_memory
+
 from ..target import available_cores
 from .arithmetic import CodegenError
 from .llvm_worker import Reply, Request, compile_text, receive, send
 
 MAX_PROCESSES = 16
 KEPT = 32  # modules in the cache of ``ThisProcess``
+OUT_OF_MEMORY = ("out of memory", "bad_alloc", "MemoryError", "Cannot allocate memory", "failed to map segment")
+"""In the output of a worker: of LLVM, of C++, and of Python and of the system when a module cannot be loaded."""
 _START = "import sys; sys.path[:] = {path!r}; from mlc_compiler.codegen.llvm_worker import main; main()"
 
 
@@ -29,7 +34,7 @@ class LLVMProcess:
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as this)
 
     def run(self, request: Request) -> Reply:
-        """Compile in the process. Raises CodegenError when LLVM aborts it."""
+        """Compile in the process. Raises CodegenError when LLVM aborts it, ResourceError where it lacks memory."""
         process = self._started()
         if process is None:
             return compile_text(request)
@@ -51,11 +56,13 @@ class LLVMProcess:
                 self.process = subprocess.Popen(
                     command, stdin=pipe, stdout=pipe, stderr=self.errors, start_new_session=True
                 )
-            except OSError:
+            except OSError as error:
+                if error.errno == errno.ENOMEM:
+                    raise out_of_memory(str(error)) from None
                 return None
         return self.process
 
-    def _died(self, process: subprocess.Popen[bytes]) -> CodegenError:
+    def _died(self, process: subprocess.Popen[bytes]) -> MLCError:
         self.process = None
         code = process.wait()
         self.errors.seek(0)
@@ -63,6 +70,8 @@ class LLVMProcess:
         self.errors.seek(0)
         self.errors.truncate(0)
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        if any(words in line for line in output for words in OUT_OF_MEMORY):
+            return out_of_memory(f"LLVM stopped with {how}: {output[-1]}")
         hint = (
             "the system ends processes so when memory is short: close other programs"
             if code == -signal.SIGKILL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from abc import ABC, abstractmethod
@@ -13,6 +14,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
+from mlc_errors import out_of_memory
 from mlc_toolchain.readers.errors import CheckpointError, shown
 from quantization.kept_codes import Levels, StoredForm
 
@@ -91,6 +93,8 @@ class MappedFile:
                 self.size = os.fstat(file.fileno()).st_size
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b""
         except OSError as error:
+            if error.errno == errno.ENOMEM:
+                raise out_of_memory(f"{path}: {error.strerror}") from None
             raise CheckpointError(f"cannot read the file: {error.strerror}", where=[str(path)]) from None
 
     def bytes(self, offset: int, count: int) -> bytes:

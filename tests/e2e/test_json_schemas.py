@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,9 @@ CASES: dict[str, list[str]] = {
         "generate DIR -p x --max-tokens 3 --num-draft 2 --raw",
     ],
     "generate_batch": ["generate DIR -p x --max-tokens 3 -n 2 --raw"],
-    "chat": ["chat DIR --max-tokens 3"],
-    "embed": ["embed DIR --text one --text two"],
-    "embed_file": ["embed DIR --text one -o NEW.npy"],
+    "chat": ["chat TALKS --max-tokens 3"],
+    "embed": ["embed DIR --text one --text two --pooling last"],
+    "embed_file": ["embed DIR --text one --pooling last -o NEW.npy"],
     "inspect": ["inspect LIB --tensors", "inspect DIR --tensors", "inspect HF --tensors", "inspect HF", "inspect gpt2"],
     "verify": ["verify DIR"],
     "bench": ["bench DIR --prompt-lengths 4 --generate 2 --repeat 1 --profile"],
@@ -84,7 +85,15 @@ def places(
     question = {"query": "q", "choices": ["a", "b"], "gold": 0}
     (tmp_path / "choices.jsonl").write_text(json.dumps(question) + "\n")
     folder = tiny_folder(NAME, "q0f32")
-    named = {"MODULE": "module.py", "TEXT": "text.txt", "CHOICES": "choices.jsonl", "NOWHERE": "nowhere"}
+    shutil.copytree(folder, tmp_path / "talks")
+    (tmp_path / "talks" / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content }} {% endfor %}")
+    named = {
+        "MODULE": "module.py",
+        "TEXT": "text.txt",
+        "CHOICES": "choices.jsonl",
+        "NOWHERE": "nowhere",
+        "TALKS": "talks",
+    }
     paths = {word: tmp_path / name for word, name in named.items()}
     paths |= {"HF": checkpoint(NAME), "DIR": folder, "LIB": folder / "lib.so"}
     paths |= {"NEW": tmp_path / "new", "NEW.npy": tmp_path / "new.npy", "NEW.py": tmp_path / "new.py"}
