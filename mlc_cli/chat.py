@@ -9,7 +9,14 @@ import click
 from mlc_cli import running
 from mlc_cli.options import json_option
 from mlc_cli.preparing import model_options
-from mlc_cli.sampling_options import Choice, draft_option, guesses, num_draft_option, sampling_options, with_draft
+from mlc_cli.sampling_options import (
+    Choice,
+    check_guesses,
+    draft_option,
+    guesses,
+    num_draft_option,
+    sampling_options,
+)
 from mlc_errors import MLCError
 
 if TYPE_CHECKING:
@@ -49,6 +56,8 @@ def chat(
     """
     from mlc_cli.conversation import Conversation
 
+    choice.check(max_tokens)
+    check_guesses(num_draft)
     with (
         running.load(model, with_draft(preparing, draft), threads) as llm,
         guesses(model, preparing, draft, num_draft, threads) as speculation,

@@ -57,7 +57,7 @@ def embed(
     if output is not None and output.suffix not in (ARRAY, LINES):
         raise UsageError(f"--output: got {output.name!r}; expected the suffix {ARRAY} or {LINES}")
     given = _texts(texts, file)
-    with running.load(model, preparing, threads) as llm:
+    with running.load(model, preparing, threads, continues_text=False) as llm:
         vectors = llm.embed(
             given,
             prompt=prompt,

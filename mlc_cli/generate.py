@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,11 +14,11 @@ from mlc_cli.preparing import model_options
 from mlc_cli.sampling_options import (
     Choice,
     Guesses,
+    check_guesses,
     draft_option,
     guesses,
     num_draft_option,
     sampling_options,
-    with_draft,
 )
 from mlc_errors import UsageError
 
@@ -85,6 +86,7 @@ def generate(
         raise UsageError("no prompt", hint='give --prompt "…", or pipe text to standard input')
     if top_logprobs is not None and not as_json:
         raise UsageError("--top-logprobs is a part of the JSON object", hint="add --json")
+    _check(choice, max_tokens, top_logprobs, count, num_draft, images)
     with (
         running.load(model, with_draft(preparing, draft), threads) as llm,
         guesses(model, preparing, draft, num_draft, threads) as speculation,
@@ -108,12 +110,28 @@ def generate(
     console.note(running.speed(stream.result))
 
 
+def _check(
+    choice: Choice,
+    max_tokens: int,
+    top_logprobs: int | None,
+    count: int,
+    num_draft: int | None,
+    images: tuple[str, ...],
+) -> None:
+    """Raise UsageError for options that no model can follow, before one is prepared."""
+    choice.check(max_tokens, top_logprobs)
+    check_guesses(num_draft)
+    if count < 1:
+        raise UsageError(f"-n is {count}; expected at least 1")
+    for image in images:
+        if not Path(image).is_file():
+            raise UsageError(f"--image: {image} is no file")
+
+
 def _several(llm: LLM, ids: list[int], sampling: Sampling, count: int, speculation: Guesses, as_json: bool) -> None:
     """Print several answers, computed as a batch."""
     from mlc_runtime.batch import generate_batch
 
-    if count < 1:
-        raise UsageError(f"-n is {count}; expected at least 1")
     if speculation["num_draft"]:
         raise UsageError("--num-draft is for one answer; got -n above 1")
     results = generate_batch(llm.model, llm.tokenizer, [ids] * count, sampling)

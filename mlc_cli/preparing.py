@@ -63,8 +63,11 @@ def model_options(command: Callable[..., int | None]) -> Callable[..., int | Non
     return with_model
 
 
-def prepared(model: str, preparing: PrepareOptions) -> PreparedModel:
-    """The model's folder and library; converts and compiles what is missing, with progress on standard error."""
+def prepared(model: str, preparing: PrepareOptions, continues_text: bool = True) -> PreparedModel:
+    """The model's folder and library, after preparing what is missing with progress on standard error.
+
+    continues_text: whether it has to; a model that only turns texts into vectors is refused then.
+    """
     from mlc_toolchain.prepare import prepared_model
 
     def waiting() -> None:
@@ -72,7 +75,7 @@ def prepared(model: str, preparing: PrepareOptions) -> PreparedModel:
 
     with console.late_progress() as progress:
         try:
-            return prepared_model(model, preparing, progress, waiting)
+            return prepared_model(model, preparing, progress, waiting, continues_text)
         except KeyboardInterrupt:
             console.note("the same command will continue where this run stopped")
             raise

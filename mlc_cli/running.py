@@ -10,6 +10,7 @@ import click
 
 from mlc_cli import console
 from mlc_cli.preparing import prepared
+from mlc_errors import UsageError
 
 if TYPE_CHECKING:
     from mlc_evaluation.observed import ModelFiles
@@ -22,9 +23,10 @@ SECONDS_BEFORE_PROGRESS = 1.0
 threads_option = click.option("--threads", type=int, metavar="N", help="Worker threads. Default: physical cores.")
 
 
-def load(model: str, preparing: PrepareOptions, threads: int | None) -> LLM:
+def load(model: str, preparing: PrepareOptions, threads: int | None, continues_text: bool = True) -> LLM:
     """Prepare and open the model; loading that takes more than a second shows its progress."""
-    made = prepared(model, preparing)
+    _check_threads(threads)
+    made = prepared(model, preparing, continues_text)
     from mlc_runtime.llm import LLM
     from mlc_toolchain.progress import Step
 
@@ -40,8 +42,17 @@ def files(model: str, preparing: PrepareOptions, threads: int | None) -> ModelFi
     """Prepare the model and return its files, for debugging commands."""
     from mlc_evaluation.observed import ModelFiles
 
+    _check_threads(threads)
     made = prepared(model, preparing)
     return ModelFiles(made.folder, made.library, threads)
+
+
+def _check_threads(threads: int | None) -> None:
+    """Raise UsageError for what no model can have, before one is prepared."""
+    from mlc_runtime.library import MAX_THREADS
+
+    if threads is not None and not 1 <= threads <= MAX_THREADS:
+        raise UsageError(f"--threads: got {threads}; expected 1 to {MAX_THREADS}")
 
 
 @contextmanager

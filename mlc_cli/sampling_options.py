@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from mlc_toolchain.prepare_plan import PrepareOptions
 
 
+FILTERS = ("top_k", "top_p", "min_p", "typical_p")
+PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty")
+
+
 @dataclass(frozen=True)
 class Choice:
     """Sampling options of the command line; None takes the model's default."""
@@ -39,12 +43,36 @@ class Choice:
     ignore_eos: bool = False
     overflow: str = "stop"
 
-    def sampling(self, llm: LLM, max_tokens: int | None, top_logprobs: int | None = None) -> Sampling:
+    @property
+    def _temperature(self) -> float | None:
         if self.greedy and self.temperature:
             raise UsageError(f"--greedy and --temperature {self.temperature} exclude each other")
+        return 0.0 if self.greedy else self.temperature
+
+    def check(self, max_tokens: int | None, top_logprobs: int | None = None) -> None:
+        """Raise UsageError for what no model can have, before one is prepared."""
+        from mlc_runtime.llm import UNTIL_FULL
+        from mlc_runtime.penalties import NO_PENALTIES
+        from mlc_runtime.sampling import Filters, Sampling, given
+
+        filters = {name: getattr(self, name) for name in FILTERS}
+        penalties = {name: getattr(self, name) for name in PENALTIES}
+        Sampling(
+            max_tokens=None if max_tokens == UNTIL_FULL else max_tokens,
+            temperature=self._temperature or 0.0,
+            filters=given(Filters(), **filters),
+            penalties=given(NO_PENALTIES, **penalties),
+            logit_bias=dict(map(_bias, self.logit_bias)),
+            seed=self.seed,
+            eos_ids=frozenset(self.stop_ids),
+            top_logprobs=top_logprobs,
+            overflow=self.overflow,
+        )
+
+    def sampling(self, llm: LLM, max_tokens: int | None, top_logprobs: int | None = None) -> Sampling:
         return llm.sampling(
             max_tokens=max_tokens,
-            temperature=0.0 if self.greedy else self.temperature,
+            temperature=self._temperature,
             top_k=self.top_k,
             top_p=self.top_p,
             min_p=self.min_p,
@@ -160,9 +188,10 @@ class Guesses(TypedDict, total=False):
     draft: LLM
 
 
-def with_draft(preparing: PrepareOptions, draft: str | None) -> PrepareOptions:
-    """How the model is prepared that ``draft`` guesses for."""
-    return replace(preparing, draft_heads=True) if draft == MTP else preparing
+def check_guesses(num_draft: int | None) -> None:
+    """Raise UsageError for what no model can have, before one is prepared."""
+    if num_draft is not None and num_draft < 0:
+        raise UsageError(f"--num-draft: got {num_draft}; expected at least 0")
 
 
 @contextmanager
@@ -179,10 +208,5 @@ def guesses(
     if draft is None:
         yield {"num_draft": num_draft or 0}
         return
-    if draft == MTP:
-        name, options = model, replace(preparing, model_type=MTP, model_lib=None, draft_heads=False)
-    else:
-        name, options = draft, PrepareOptions(device=preparing.device)
-    default = TRAINED_AHEAD if draft == MTP else NUM_DRAFT
-    with running.load(name, options, threads) as opened:
-        yield {"num_draft": default if num_draft is None else num_draft, "draft": opened}
+    with running.load(draft, PrepareOptions(device=device), threads, continues_text=False) as model:
+        yield {"num_draft": NUM_DRAFT if num_draft is None else num_draft, "draft": model}

@@ -26,12 +26,14 @@ from mlc_toolchain.progress import Progress
 from mlc_toolchain.sentence_transformers import sentence_modules, with_heads
 from mlc_toolchain.source import ModelSource, resolve_source
 from mlc_toolchain.writer import free_space
+from model_zoo import registry
 from quantization.schemes import get_scheme
 
 CANDIDATES = ("q0f16", "q8f16_1", "q6f16_3", "q5f16_3", COMPATIBLE)
 """Schemes from which auto chooses, most accurate first."""
 USABLE = 0.8
 """The share of the memory that auto uses for weights and one full context."""
+EMBEDDING = "embedding"
 LEAST_CONTEXT = 1024
 """The shortest context to which auto shortens the model's own, in tokens."""
 
@@ -55,8 +57,13 @@ class PreparationReport:
     calibration: str | None = None
 
 
-def check(plan: Plan, options: PrepareOptions) -> None:
-    """Raises MLCError if there is no such model, for options that it does not support, and without a linker."""
+def check(plan: Plan, options: PrepareOptions, continues_text: bool = False) -> None:
+    """Raise MLCError for a model that is none, for options that cannot be met and without a linker.
+
+    continues_text: a model that turns texts into vectors is refused, too.
+    """
+    if continues_text:
+        _check_task(plan)
     if not plan.has_weights:
         _quantization(plan, _source(plan), options)
     elif not plan.library.is_file():
@@ -64,6 +71,20 @@ def check(plan: Plan, options: PrepareOptions) -> None:
     compiling = _compiling(plan, options)
     if compiling:
         check_options(compiling)
+
+
+def _check_task(plan: Plan) -> None:
+    task = read_chat_config(plan.folder).model_task if plan.has_weights else _task(_source(plan))
+    if task == EMBEDDING:
+        raise UsageError(
+            "the model turns texts into vectors; expected one that continues text",
+            where=[plan.model],
+            hint=f"for vectors of texts: mlc_cli embed {plan.model}",
+        )
+
+
+def _task(source: ModelSource) -> str:
+    return registry.get(_sizes(source, COMPATIBLE).model_type).task
 
 
 def prepare(plan: Plan, options: PrepareOptions, progress: Progress) -> None:

@@ -32,12 +32,14 @@ def prepared_model(
     options: PrepareOptions | None = None,
     progress: Progress = silent,
     waiting: Callable[[], None] = lambda: None,
+    continues_text: bool = False,
 ) -> PreparedModel:
     """The folder and the library of ``model``, created in the cache (``model_cache``) if missing.
 
     model: a model folder, which is compiled if it has no lib.so; a checkpoint folder, its config.json, or a GGUF file;
-    ``HF://owner/name[@revision]`` of either, or ``HF://owner/name:file.gguf``. waiting: called before this process
-    waits for another one that is preparing the same model. An interrupted preparation is continued by the next. Raises
+    ``HF://owner/name[@revision]`` of either, or ``HF://owner/name:file.gguf``. waiting: called when another process
+    is preparing the same, for which this one waits. continues_text: a model that only turns texts into vectors is
+    refused before it is prepared. An interrupted preparation is continued by the next. Raises
     MLCError for a model that cannot be prepared, before anything is written.
     """
     options = options or PrepareOptions()
@@ -45,7 +47,7 @@ def prepared_model(
     if not plan.is_ready:
         from mlc_toolchain.preparation import check, prepare
 
-        check(plan, options)
+        check(plan, options, continues_text)
         with model_cache.locked(plan.name, waiting):
             prepare(plan, options, progress)
     for path in {plan.folder, plan.library.parent}:

@@ -70,8 +70,8 @@ class LLVMProcess:
         self.errors.seek(0)
         self.errors.truncate(0)
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        if any(words in line for line in output for words in OUT_OF_MEMORY):
-            return out_of_memory(f"LLVM stopped with {how}: {output[-1]}")
+        if said := [line for line in output if any(words in line for words in OUT_OF_MEMORY)]:
+            return out_of_memory(f"LLVM stopped with {how}: {said[0]}")
         hint = (
             "the system ends processes so when memory is short: close other programs"
             if code == -signal.SIGKILL

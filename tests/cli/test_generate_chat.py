@@ -12,9 +12,10 @@ from PIL import Image
 
 import mlc_runtime.llm
 from mlc_cli import __main__ as command_line
+from mlc_cli import running
 from mlc_cli.chat import chat
 from mlc_cli.generate import generate
-from mlc_errors import MLCError
+from mlc_errors import MLCError, UsageError
 from tests.runtime.fake_images import FakeImages, with_images, write_image_folder
 from tests.runtime.fake_library import FakeLibrary, greedy, metadata, write_folder
 
@@ -280,3 +281,78 @@ def test_interrupt_stops_the_answer_only(folder, monkeypatch, interruptible):
     conversation(folder, "a", "/stats", "b")
     stats = next(text for text in shown if "cancelled" in text)
     assert "answer" in stats and len(shown) > 6
+
+
+WRONG = {
+    ("--temperature", "nan"): "temperature is nan",
+    ("--greedy", "--temperature", "2"): "exclude each other",
+    ("--top-p", "2"): "top_p is 2.0",
+    ("--repetition-penalty", "0"): "repetition_penalty is 0",
+    ("--logit-bias", "a=b"): "got 'a=b'; expected ID=BIAS",
+    ("--stop-id", "-1"): "stop_ids has the token id -1",
+    ("--max-tokens", "0"): "max_tokens is 0",
+    ("--seed", "-1"): "seed is -1",
+    ("--overflow", "bogus"): "overflow is 'bogus'",
+    ("--num-draft", "-1"): "--num-draft: got -1",
+    ("--threads", "0"): "--threads: got 0; expected 1 to 256",
+}
+WRONG_PROMPTS = {
+    ("-n", "0"): "-n is 0",
+    ("--image", "no.png"): "no.png is no file",
+    ("--json", "--top-logprobs", "21"): "top_logprobs is 21",
+}
+
+
+@pytest.mark.parametrize("words", [*WRONG, *WRONG_PROMPTS])
+def test_options_are_checked_before_a_model_is_prepared(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(running, "prepared", lambda *_: pytest.fail("the model is prepared"))
+    with pytest.raises(UsageError, match={**WRONG, **WRONG_PROMPTS}[words]):
+        run(generate, "MODEL", "-p", "x", *words)
+    if words in WRONG:
+        with pytest.raises(UsageError, match=WRONG[words]):
+            run(chat, "MODEL", *words)
+
+
+def test_chat_in_json_lines(folder, llm):
+    """Messages as typed and as objects give the same answers; what fails is an event, and the conversation goes on."""
+    lines = [
+        "hey",
+        "/reset",
+        '{"content": "hey"}',
+        '{"command": "/undo"}',
+        "{",
+        '{"text": "hey"}',
+        "/set top_p 7",
+        "/no",
+    ]
+    result = run(chat, folder, "--json", "--max-tokens", 9, text="\n".join(lines))
+    events = [json.loads(line) for line in result.stdout.splitlines()]
+    assert {event["schema"] for event in events} == {"chat/1"} and result.stderr == ""
+    answers = [event for event in events if event["event"] == "answer"]
+    expected = answer_to(llm, "[user]hey\n[a]", 9)
+    assert [(a["text"], a["finish_reason"], a["prompt_tokens"]) for a in answers] == [(expected, "length", 13)] * 2
+    pieces = [event["text"] for event in events if event["event"] == "text"]
+    assert "".join(pieces) == 2 * expected
+    said = {event["command"]: event["text"] for event in events if event["event"] == "command"}
+    assert said == {"/reset": "the conversation is forgotten", "/undo": "forgotten; the conversation has 0 messages"}
+    problems = [event["error"]["message"] for event in events if event["event"] == "error"]
+    assert [problem.split(";")[0] for problem in problems] == [
+        "the line is no JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+        'got {"text": "hey"}',
+        "top_p is 7.0",
+        "no command /no",
+    ]
+
+
+def test_images_of_json_lines(image_folder, tmp_path):
+    """All images of a message are shown with it, or none of them is kept."""
+    picture = tmp_path / "p.png"
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(picture)
+    requests = [{"content": "x", "images": [str(picture), "no.png"]}, {"content": "x"}]
+    result = run(chat, image_folder, "--json", "--max-tokens", 1, text="\n".join(map(json.dumps, requests)))
+    plain = run(chat, image_folder, "--json", "--max-tokens", 1, text="x")
+    error, *others = (json.loads(line) for line in result.stdout.splitlines())
+    assert error["event"] == "error" and "no.png" in json.dumps(error)
+    assert [e["prompt_tokens"] for e in others if e["event"] == "answer"] == [
+        json.loads(plain.stdout.splitlines()[-1])["prompt_tokens"]
+    ]

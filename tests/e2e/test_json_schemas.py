@@ -94,6 +94,7 @@ def places(
         "NOWHERE": "nowhere",
         "TALKS": "talks",
     }
+    named["TALKS"] = "talks"
     paths = {word: tmp_path / name for word, name in named.items()}
     paths |= {"HF": checkpoint(NAME), "DIR": folder, "LIB": folder / "lib.so"}
     paths |= {"NEW": tmp_path / "new", "NEW.npy": tmp_path / "new.npy", "NEW.py": tmp_path / "new.py"}

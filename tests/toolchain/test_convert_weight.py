@@ -4,6 +4,7 @@ import json
 import os
 import re
 import stat
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -194,6 +195,20 @@ def test_the_report_has_an_error_for_every_parameter(tmp_path):
     assert errors["model.layers.0.self_attn.qkv_proj.weight"] < 0.01  # it has a few very large weights
     assert 0.001 < report.relative_error < 0.1
     assert sum(entry["bytes"] for entry in told["parameters_detail"]) == report.output_bytes
+
+
+def test_the_error_is_told_without_a_report(tmp_path, monkeypatch):
+    """From the first rows of each parameter; the largest one and parameters far from the others are named."""
+    exact = convert_weight(options(tmp_path / "all", report=tmp_path / "report.json"))
+    told = json.loads((tmp_path / "report.json").read_text())["parameters_detail"]
+    largest = max(told, key=lambda entry: entry["relative_error"])
+    assert (exact.worst_parameter, exact.worst_error) == (largest["name"], largest["relative_error"])
+    monkeypatch.setattr("mlc_toolchain.convert_weight.SAMPLE", 2000)
+    report = convert_weight(options(tmp_path / "sampled"))
+    assert report.relative_error == pytest.approx(exact.relative_error, rel=0.2) and report.worst_error < 0.12
+    lossy = sorted(entry["relative_error"] for entry in told if entry["relative_error"])
+    far = [entry["name"] for entry in told if entry["relative_error"] > 2 * statistics.median(lossy)]
+    assert bool(far) == ("more than 2 times the median" in exact.note) and all(name in exact.note for name in far[:3])
 
 
 def test_the_report_as_a_page_begins_with_the_largest_error(tmp_path):

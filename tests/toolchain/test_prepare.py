@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import threading
@@ -180,6 +181,15 @@ def test_what_cannot_be_prepared_leaves_nothing(cache: Path, model: str, options
     with pytest.raises(MLCError, match=message):
         prepared_model(model, PrepareOptions(**options))
     assert model_cache.entries() == [] and (cache.exists() == ("conv_template" in options))
+
+
+def test_an_encoder_is_refused_before_it_is_prepared(cache: Path, tmp_path: Path):
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = {"model_type": "bert", "vocab_size": 30, "max_position_embeddings": 16, **sizes}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UsageError, match="the model turns texts into vectors; expected one that continues text"):
+        prepared_model(str(tmp_path), replace(CPU, quantization="q0f32"), continues_text=True)
+    assert model_cache.entries() == []
 
 
 def test_a_dry_run_gives_exact_bytes(filled: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):

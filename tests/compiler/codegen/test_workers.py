@@ -17,6 +17,7 @@ from mlc_compiler.ir.expr import Call
 from mlc_compiler.pipeline import pipeline, run_passes
 from mlc_compiler.script.parser import parse
 from mlc_compiler.target import Target
+from mlc_errors import ResourceError
 from tests.compiler.codegen.native import HOST, Kernels, apply, elementwise, llvm_text
 
 MODULE = """
@@ -72,6 +73,17 @@ def test_an_abort_of_llvm_is_an_error(one_process):
     assert any("LLVM ERROR" in line for line in error.value.where)
     text = llvm_text({"f": elementwise(lambda x: Call("exp", (x,), "float32"), ("float32",), "float32")})
     assert compile_modules([text], HOST, workers=one_process).objects[0][:4] == b"\x7fELF"
+
+
+def test_an_llvm_without_memory_is_named(monkeypatch):
+    """Planted: a worker that ends as LLVM's does."""
+    dies = "import os; os.write(2, b'LLVM ERROR: out of memory\\nAllocation failed\\n'); os.abort() # {path}"
+    monkeypatch.setattr("mlc_compiler.codegen.workers._START", dies)
+    workers = Workers(1)
+    with pytest.raises(ResourceError, match="out of memory") as error:
+        compile_modules(["define i32 @f() { ret i32 0 }"], HOST, workers=workers)
+    workers.stop()
+    assert "LLVM stopped with SIGABRT: LLVM ERROR: out of memory" in error.value.where[0]
 
 
 def test_a_process_that_compiles_by_itself_compiles_a_module_once(monkeypatch):
