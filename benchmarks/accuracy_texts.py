@@ -24,9 +24,15 @@ def held_out_text() -> str:
 
     The text depends on their versions: the results have its hash.
     """
+    packages = (distribution.metadata.json for distribution in distributions())
+    descriptions = {package["name"]: package.get("description", "") for package in packages}
+    return "\n\n".join([book(), *(str(descriptions[name]) for name in sorted(descriptions))])
+
+
+def book() -> str:
+    """Newton's *Opticks*, of 1730."""
     (folder,) = _folders("tvm_ffi")
-    descriptions = (metadata(package).json.get("description", "") for package in DESCRIBED_PACKAGES)
-    return "\n\n".join([(folder / BOOK).read_text(), *map(str, descriptions)])
+    return (folder / BOOK).read_text()
 
 
 def training_text() -> str:

@@ -1,0 +1,150 @@
+"""What `eval` measures of one checkpoint in every scheme, beside llama.cpp on the same windows of the same text.
+
+python benchmarks/evaluation.py CHECKPOINT --scratch DIR q0f16 q4f16_1 q4f16_nl+calibration llama.cpp:F16 llama.cpp:Q4_0
+
+A name is a scheme of ours, ``+calibration`` with ``--calibration auto``, or a type of llama.cpp. The text is Newton's
+*Opticks*, of 1730. Divergences are from our float32 library without quantized activations (q0f32, ``--opt act=exact``),
+whose log-probabilities are kept below ``--scratch``. A row goes to the results when it is measured; those that are
+there are left alone. Another library of ours than the default one: ``SCHEME@act=exact``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from accuracy_peers import LLAMA_CPP, PeerWeights
+from accuracy_texts import book
+
+from mlc_compiler.optimization import DEFAULT_LEVEL
+from mlc_evaluation.perplexity import Divergence, Windows, divergence_of, standard_error, windows_of
+from mlc_evaluation.scorers import CompiledScorer
+from mlc_runtime import LLM
+from mlc_toolchain.compile import CompileOptions, compile_model
+from mlc_toolchain.convert_weight import ConvertOptions, convert_weight
+from mlc_toolchain.gen_config import GenConfigOptions, gen_config
+from mlc_toolchain.model_sizes import SizeOverrides
+
+RESULTS = Path(__file__).resolve().parent / "results" / "evaluation.json"
+REFERENCE = "q0f32@act=exact"
+CALIBRATION = "+calibration"
+
+
+@dataclass(frozen=True)
+class Row:
+    """Of one model. error: of the perplexity. divergence: from the reference, on the same positions."""
+
+    name: str
+    megabytes: float
+    perplexity: float
+    error: float
+    divergence: Divergence
+
+
+class Models:
+    """The models of one checkpoint, made below ``scratch`` when they are first asked for."""
+
+    def __init__(self, checkpoint: Path, scratch: Path, threads: int):
+        self._checkpoint, self._scratch, self._threads = checkpoint, scratch, threads
+        self._peers = PeerWeights(checkpoint, scratch, dict)
+
+    def tokenizer(self) -> LLM:
+        return LLM(self._folder("q0f32"), self._library(REFERENCE), num_threads=self._threads)
+
+    def log_probabilities(self, name: str, windows: Windows) -> tuple[Iterator[np.ndarray], float]:
+        """Of each window, [positions, V], and the size of the file in MB."""
+        if not name.startswith(LLAMA_CPP):
+            folder, library = self._folder(name.partition("@")[0]), self._library(name)
+            size = sum(path.stat().st_size for path in folder.glob("params_shard_*"))
+            return self._of_ours(folder, library, windows), size / 1e6
+        file, made = self._peers.file(name.partition(":")[2]), self._scratch / "peer.npy"
+        ids = self._scratch / "windows.npy"
+        np.save(ids, np.array(windows.ids, np.int32))
+        self._peers.run("peers.log_probabilities", file, ids, str(windows.first), made, str(self._threads))
+        return iter(np.load(made, mmap_mode="r")), file.stat().st_size / 1e6
+
+    def _of_ours(self, folder: Path, library: Path, windows: Windows) -> Iterator[np.ndarray]:
+        with LLM(folder, library, num_threads=self._threads) as llm:
+            scorer = CompiledScorer(llm)
+            for ids in windows.ids:
+                yield np.concatenate(list(scorer.log_probabilities(ids[:-1], windows.first)))
+
+    def _folder(self, name: str) -> Path:
+        """Converted and configured."""
+        scheme, folder = name.removesuffix(CALIBRATION), self._scratch / "ours" / name
+        if not (folder / "done").is_file():
+            calibration = "auto" if name.endswith(CALIBRATION) else None
+            convert_weight(ConvertOptions(str(self._checkpoint), scheme, folder, calibration=calibration))
+            sizes = SizeOverrides(context_window_size=1024, prefill_chunk_size=512, max_batch_size=64)
+            gen_config(GenConfigOptions(str(self._checkpoint), scheme, folder, sizes=sizes))
+            (folder / "done").touch()
+        return folder
+
+    def _library(self, name: str) -> Path:
+        base, _, opt = name.partition("@")
+        folder = self._folder(base)
+        library = folder / f"lib{opt.replace('=', '_')}.so"
+        if not library.is_file():
+            compile_model(CompileOptions(folder, library, device="cpu", opt=opt or DEFAULT_LEVEL))
+        return library
+
+
+def measured(name: str, size: float, found: Iterator[np.ndarray], windows: Windows, reference: np.ndarray) -> Row:
+    """found: log-probabilities of each window; reference: float16 [windows, positions, V]."""
+    nll, kl, same = [], [], []
+    for ids, log_q, stored in zip(windows.ids, found, reference, strict=True):
+        log_p, log_q = stored.astype(np.float64), log_q.astype(np.float64)
+        expected = np.array(ids[windows.first + 1 :])
+        nll.append(-log_q[np.arange(len(expected)), expected])
+        kl.append((np.exp(log_p) * (log_p - log_q)).sum(-1))
+        same.append(log_p.argmax(-1) == log_q.argmax(-1))
+    losses = np.concatenate(nll)
+    perplexity = math.exp(losses.mean())
+    error = perplexity * standard_error(losses)
+    return Row(name, size, perplexity, error, divergence_of(np.concatenate(kl), np.concatenate(same)))
+
+
+def stored_reference(models: Models, windows: Windows, path: Path) -> np.ndarray:
+    """The reference's log-probabilities, from the file where they are kept."""
+    if not path.is_file():
+        found, _ = models.log_probabilities(REFERENCE, windows)
+        rows = np.stack([log_p.astype(np.float16) for log_p in found])
+        np.save(path, rows)
+    kept: np.ndarray = np.load(path, mmap_mode="r")
+    return kept
+
+
+def save(rows: Sequence[dict[str, object]], windows: Windows) -> None:
+    about = {"text": "Newton, Opticks, 1730", "windows": len(windows.ids), "window": windows.size}
+    RESULTS.write_text(json.dumps({**about, "scored": windows.scored, "rows": rows}, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("names", nargs="+", metavar="NAME")
+    parser.add_argument("--scratch", type=Path, required=True, help="files, and the environment of llama.cpp")
+    parser.add_argument("--windows", type=int, default=40, help="of 512 tokens, from the beginning of the text")
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    args.scratch.mkdir(parents=True, exist_ok=True)
+    models = Models(args.checkpoint, args.scratch, args.threads)
+    with models.tokenizer() as llm:
+        windows = windows_of(book(), llm.tokenizer, 512, args.windows)
+    reference = stored_reference(models, windows, args.scratch / f"reference-{args.windows}.npy")
+    rows = json.loads(RESULTS.read_text())["rows"] if RESULTS.is_file() else []
+    for name in [name for name in args.names if name not in {row["name"] for row in rows}]:
+        found, size = models.log_probabilities(name, windows)
+        row = measured(name, size, found, windows, reference)
+        print(f"{name}: {row.perplexity:.3f} +- {row.error:.3f}, KL {row.divergence.mean:.5f}", flush=True)
+        rows.append(asdict(row))
+        save(rows, windows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Log-probabilities of llama.cpp on windows of token ids; runs in its environment.
+
+python -m peers.log_probabilities MODEL.gguf WINDOWS.npy FIRST OUTPUT.npy [THREADS]
+
+WINDOWS: int32 [windows, N]. OUTPUT: float16 [windows, N - 1 - FIRST, V], of the token after each of the positions FIRST
+to N - 2, each window read from an empty cache in one batch, as llama.cpp's perplexity tool does.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+import numpy as np
+
+
+class Windows:
+    """A model with a context for one window of ``size`` tokens."""
+
+    def __init__(self, file: Path, size: int, threads: int):
+        llama_cpp.llama_backend_init()
+        params = llama_cpp.llama_model_default_params()
+        self._model = llama_cpp.llama_model_load_from_file(str(file).encode(), params)
+        options = llama_cpp.llama_context_default_params()
+        options.n_ctx = options.n_batch = options.n_ubatch = size
+        options.n_threads = options.n_threads_batch = threads
+        self._context = llama_cpp.llama_init_from_model(self._model, options)
+        if not self._context:
+            raise SystemExit(f"llama.cpp has no context of {size} tokens for {file}")
+        self.vocabulary: int = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
+
+    def log_probabilities(self, ids: np.ndarray, first: int) -> np.ndarray:
+        """Of the tokens after ``ids[first:]``: float64 [len(ids) - first, V]."""
+        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self._context), True)
+        batch = llama_cpp.llama_batch_init(len(ids), 0, 1)
+        batch.n_tokens = len(ids)
+        for position, token in enumerate(ids.tolist()):
+            batch.token[position], batch.pos[position] = token, position
+            batch.n_seq_id[position], batch.seq_id[position][0] = 1, 0
+            batch.logits[position] = position >= first
+        failed = llama_cpp.llama_decode(self._context, batch)
+        if failed:
+            raise SystemExit(f"llama_decode gives {failed} for {len(ids)} tokens")
+        rows = [self._logits(position) for position in range(first, len(ids))]
+        llama_cpp.llama_batch_free(batch)
+        return log_softmax(np.stack(rows).astype(np.float64))
+
+    def _logits(self, position: int) -> np.ndarray:
+        pointer: Any = llama_cpp.llama_get_logits_ith(self._context, position)
+        return np.ctypeslib.as_array(pointer, (self.vocabulary,)).copy()
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Of the last axis."""
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def main(file: Path, windows: np.ndarray, first: int, output: Path, threads: int = 2) -> None:
+    model = Windows(file, windows.shape[1], threads)
+    shape = (len(windows), windows.shape[1] - 1 - first, model.vocabulary)
+    made = np.lib.format.open_memmap(output, "w+", np.float16, shape)
+    for place, ids in zip(made, windows, strict=True):
+        place[:] = model.log_probabilities(ids[:-1], first)
+    made.flush()
+
+
+if __name__ == "__main__":
+    given = sys.argv[5:] and int(sys.argv[5])
+    main(Path(sys.argv[1]), np.load(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]), given or 2)
