@@ -21,13 +21,6 @@ from tests.compiler.schedules.meaning import AVX2, AVX512, Backwards, lowered, r
 from tests.compiler.schedules.test_matmul import Epilogue, bias_and_residual, product, quantized, silu
 
 AVX_VNNI, SDOT, I8MM = Target("cpu:alderlake"), Target("cpu:neoverse-n1"), Target("cpu:neoverse-v1")
-DOT_PRODUCTS = {
-    "dot4.avx512vnni": AVX512,
-    "dot4.avxvnni": AVX_VNNI,
-    "dot4.avx2": AVX2,
-    "dot4.neon": SDOT,
-    "dot4.neon.i8mm": I8MM,
-}
 NORMAL_FLOAT = (-127, -88, -67, -50, -36, -23, -12, 0, 10, 20, 31, 43, 56, 72, 92, 127)
 STEPS = {8: 127, 16: 127 * 256 + 127}
 
@@ -78,9 +71,27 @@ def check(func: PrimFunc, codes: Codes, to: Target, activation_bits: int = 16, s
     return result
 
 
-@pytest.mark.parametrize("dot", DOT_PRODUCTS)
-def test_every_instruction(dot: str) -> None:
-    result = check(quantized(3, 32, 64), Codes(), DOT_PRODUCTS[dot])
+@pytest.mark.parametrize(
+    ("dot", "to", "codes", "activation_bits"),
+    [
+        ("dot4.avx512vnni", AVX512, Codes(), 16),
+        ("dot4.avxvnni", AVX_VNNI, Codes(), 16),
+        ("dot4.avx2.x8", AVX2, Codes(), 16),
+        ("dot4.avx2.x10", AVX2, Codes(3, 40), 16),
+        ("dot4.avx2.x5", AVX2, Codes(4, 40), 16),
+        ("dot4.avx2.x4", AVX2, Codes(5), 16),
+        ("dot4.avx2.x2", AVX2, Codes(6), 16),
+        ("dot4.avx2", AVX2, Codes(7), 16),
+        ("dot4.avx2.signed", AVX2, Codes(8), 8),
+        ("dot4.avx2.bytes", AVX2, Codes(8), 16),
+        ("dot4.neon", SDOT, Codes(), 16),
+        ("dot4.neon.i8mm", I8MM, Codes(), 16),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_every_instruction(dot: str, to: Target, codes: Codes, activation_bits: int) -> None:
+    func = quantized(3, 32, 2 * codes.group, codes.bits, codes.group, values=codes.values)
+    result = check(func, codes, to, activation_bits)
     assert dot == result.attrs["quantized_product"]["dot"]
     assert any(dot == block for block in tensorized(result))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
+from functools import partial, reduce
 
 from llvmlite import ir as ll
 
@@ -11,7 +12,7 @@ from ....codegen.instructions import on_vectors
 from ....ir.expr import PrimExpr, Var
 from ....tir import te
 from ....tir.intrinsics import Operand, TensorIntrin
-from .dot import dot_product
+from .dot import dot_product, dot_product_of_steps
 
 LANES = 16  # of 32 bits in a 512-bit register
 
@@ -72,26 +73,50 @@ def _dot_bytes(b: ll.IRBuilder, acc: ll.Value, weights: ll.Value, four: ll.Value
 
 def _avx2(b: ll.IRBuilder, acc: ll.Value, weights: ll.Value, four: ll.Value) -> ll.Value:
     """Sums of pairs of products are int16: 2 * 127 * 128 < 2 ** 15."""
-    return b.add(acc, _pairs_times(b, weights, four, 1))
+    return b.add(acc, _widened(b, _pairs(b, weights, four)))
+
+
+def _avx2_steps(b: ll.IRBuilder, acc: ll.Value, pairs: Sequence[tuple[ll.Value, ll.Value]]) -> ll.Value:
+    """For smaller weights, sums of all steps are int16."""
+    sums = [_pairs(b, weights, four) for weights, four in pairs]
+    return b.add(acc, _widened(b, reduce(b.add, sums)))
+
+
+def _avx2_signed(b: ll.IRBuilder, acc: ll.Value, weights: ll.Value, four: ll.Value) -> ll.Value:
+    """For any int8: magnitudes of the weights, and activations with the signs of the weights, which -128 has not."""
+    magnitudes = v.intrinsic(b, f"llvm.abs.{v.type_suffix(weights.type)}", [weights, v.I1(0)], weights.type)
+    with_signs = v.intrinsic(b, "llvm.x86.avx2.psign.b", [four, weights], four.type)
+    return _avx2(b, acc, magnitudes, with_signs)
 
 
 def _avx2_bytes(b: ll.IRBuilder, acc: ll.Value, weights: ll.Value, four: ll.Value) -> ll.Value:
     """For any uint8: the weight is split into ``16 * high + low`` so that pair sums fit int16."""
     nibble, shift = v.constant(v.I8, 15, 32), v.constant(v.I8, 4, 32)
-    low = _pairs_times(b, b.and_(weights, nibble), four, 1)
-    high = _pairs_times(b, b.lshr(weights, shift), four, 16)
+    low = _widened(b, _pairs(b, b.and_(weights, nibble), four))
+    high = _widened(b, _pairs(b, b.lshr(weights, shift), four), 16)
     return b.add(b.add(acc, low), high)
 
 
-def _pairs_times(b: ll.IRBuilder, weights: ll.Value, four: ll.Value, factor: int) -> ll.Value:
-    pairs = v.intrinsic(b, "llvm.x86.avx2.pmadd.ub.sw", [weights, four], ll.VectorType(v.I16, 16))
+def _pairs(b: ll.IRBuilder, weights: ll.Value, four: ll.Value) -> ll.Value:
+    """int16 [16]: sums of two products of bytes."""
+    return v.intrinsic(b, "llvm.x86.avx2.pmadd.ub.sw", [weights, four], ll.VectorType(v.I16, 16))
+
+
+def _widened(b: ll.IRBuilder, pairs: ll.Value, factor: int = 1) -> ll.Value:
+    """int32 [8]: sums of two int16, times a factor."""
     factors = v.constant(v.I16, factor, 16)
     return v.intrinsic(b, "llvm.x86.avx2.pmadd.wd", [pairs, factors], ll.VectorType(v.I32, 8))
 
 
+AVX2_STEPS = (10, 8, 5, 4, 2)  # of a group of 32 or 40 weights, as many as int16 sums have room for
 X86_DOT_PRODUCTS = (  # fastest first
     dot_product("dot4.avx512vnni", 16, "avx512vnni", partial(_dot_bytes, bits=512)),
     dot_product("dot4.avxvnni", 8, "avxvnni", partial(_dot_bytes, bits=256)),
+    *(
+        dot_product_of_steps(f"dot4.avx2.x{steps}", steps, 8, "avx2", _avx2_steps, max_weight=127 // steps)
+        for steps in AVX2_STEPS
+    ),
     dot_product("dot4.avx2", 8, "avx2", _avx2, max_weight=127),
+    dot_product("dot4.avx2.signed", 8, "avx2", _avx2_signed, signed=True, min_digit=-127),
     dot_product("dot4.avx2.bytes", 8, "avx2", _avx2_bytes),
 )

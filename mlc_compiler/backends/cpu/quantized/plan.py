@@ -13,6 +13,7 @@ from ..machine import Cpu
 
 BYTES = 4  # weights per lane of a dot product
 INT8_MIN = -128
+MIN_DIGIT = {1: -127, 2: INT8_MIN}  # by the number of digits of an activation
 MAX_ROWS = 64  # of a tile
 OPERAND_REGISTERS = 4  # for digits loaded from memory, in addition to words and sums
 
@@ -75,7 +76,7 @@ class Plan:
         """The plan for a CPU; None without a dot product for these weights whose lanes divide the columns of a side."""
         if weight.bits > 8 or weight.group % BYTES:
             return None
-        dot = find_dot_product(cpu, weight.max_value)
+        dot = find_dot_product(cpu, weight.max_value, MIN_DIGIT[digits], weight.group // BYTES)
         if dot is None or weight.columns % (sides * dot.lanes):
             return None
         words_in_registers = cpu.vector_registers // 2 // (weight.group // BYTES)

@@ -9,7 +9,7 @@ from mlc_errors import MLCError
 from ....ir.expr import Call, IntImm, PrimExpr, const, minimum
 from ....ir.visitor import Substitute
 from ....tir import te
-from ....tir.nodes import Buffer, PrimFunc, Stmt, seq
+from ....tir.nodes import Buffer, BufferLoad, PrimFunc, Stmt, seq
 from ....tir.schedule import Schedule
 from ....tir.schedule.prefetch import LINE
 from ....tir.schedule.tree import root_of
@@ -79,6 +79,7 @@ class DigitRuns(Runs):
         super().__post_init__()
         self.codes, self.scale = (self.func.buffers[i] for i in self.positions)
         self.groups, self.steps, self.lanes = self.plan.weight.groups, self.plan.steps, self.plan.dot.lanes
+        self.steps_of_dot = self.plan.dot.steps
         self.digits_of_one, self.height = self.plan.digits, self.plan.rows_in_registers
         self.words = Words(self.plan, self._packed_word, self.codes.shape[2])
         self.words_of_group = self.plan.weight.words.group_words
@@ -116,13 +117,16 @@ class DigitRuns(Runs):
         g: PrimExpr,
         which: PrimExpr,
         step: PrimExpr,
-        c: PrimExpr,
+        side: PrimExpr,
     ) -> Call:
-        """Add the products of a step to ``dots[r, which]``, from column ``c`` on."""
-        four = self.digits[self.matched.place_of(row), g, which, step, 0]
-        sizes = ((dots[r, which, c], self.lanes), (words[step, c], self.lanes), (four, BYTES))
-        places = (Call("address_of", (o, *(IntImm(1) for _ in o.indices[1:]), IntImm(n)), "handle") for o, n in sizes)
-        return Call(f"intrinsic.{self.plan.dot.intrin.name}", tuple(places), "handle")
+        """Add the products of the instruction's steps, from ``step`` on, to a vector of ``dots[r, which]``."""
+        fours = self.digits[self.matched.place_of(row), g, which, step, 0]
+        places = (
+            _region(dots[r, which, side * self.lanes], (1, self.lanes)),
+            _region(words[side, step, 0], (self.steps_of_dot, self.lanes)),
+            _region(fours, (self.steps_of_dot, BYTES)),
+        )
+        return Call(f"intrinsic.{self.plan.dot.intrin.name}", places, "handle")
 
     def group_sum(self, g: PrimExpr, row: PrimExpr, dots: Buffer, r: PrimExpr, c: PrimExpr) -> PrimExpr:
         """The scaled sum over one group of a row and column, float32."""
@@ -131,3 +135,9 @@ class DigitRuns(Runs):
             dot = dot * 256 + dots[r, which, c]
         scale = self.scale[self.run[2], self.tile, g, c]
         return te.f32(dot) * (te.f32(scale) * self.step[self.matched.place_of(row), g])
+
+
+def _region(first: BufferLoad, shape: tuple[int, int]) -> Call:
+    """The address of an operand: the extents in the last two axes of the buffer."""
+    ones = (IntImm(1) for _ in first.indices[2:])
+    return Call("address_of", (first, *ones, *map(IntImm, shape)), "handle")

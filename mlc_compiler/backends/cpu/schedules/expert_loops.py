@@ -65,11 +65,11 @@ def multiply_digits(k):
     for g in range(k.groups):
         for line in T.unroll(k.lines):
             k.prefetch(g, line, following[0])
-        words = T.decl_buffer((k.steps, k.tile_columns), "uint32", scope="local")
+        words = T.decl_buffer((k.tile_columns // k.lanes, k.steps, k.lanes), "uint32", scope="local")
         for step in T.unroll(k.steps):
             for side in T.unroll(k.tile_columns // k.lanes):
                 for c in T.vectorized(k.lanes):
-                    words[step, side * k.lanes + c] = k.word(g, step, side * k.lanes + c)
+                    words[side, step, c] = k.word(g, step, side * k.lanes + c)
         for part in range(k.run[1] // k.height):
             add_dots(k, g, words, acc, part * k.height, k.height)
         for r in range(k.run[1] % k.height):
@@ -86,11 +86,11 @@ def add_dots(k, g, words, acc, first, height):
         for which in T.unroll(k.digits_of_one):
             for c in T.vectorized(k.tile_columns):
                 dots[r, which, c] = k.start(k.run[0] + first + r, g, which)
-    for step in T.unroll(k.steps):
+    for part in T.unroll(k.steps // k.steps_of_dot):
         for r in T.unroll(height):
             for which in T.unroll(k.digits_of_one):
                 for side in T.unroll(k.tile_columns // k.lanes):
-                    k.add_dot(dots, words, k.run[0] + first + r, r, g, which, step, side * k.lanes)
+                    k.add_dot(dots, words, k.run[0] + first + r, r, g, which, part * k.steps_of_dot, side)
     for r in T.unroll(height):
         for c in T.vectorized(k.tile_columns):
             acc[first + r, c] = acc[first + r, c] + k.group_sum(g, k.run[0] + first + r, dots, r, c)

@@ -45,6 +45,12 @@ class _Tile:
     def lanes(self) -> int:
         return find_tensor_intrin(self.dot).operands[0].shape[0]
 
+    @property
+    def steps(self) -> int:
+        """Steps of a group that one instruction takes."""
+        *steps, _ = find_tensor_intrin(self.dot).operands[1].shape
+        return steps[0] if steps else 1
+
     def of_rows(self, count: int) -> _Tile:
         """The tile for a constant number of rows, no higher than needed."""
         together = min(self.rows_in_registers, count)
@@ -158,8 +164,10 @@ def _accumulate(s: Schedule, last: str, tile: _Tile) -> tuple[Var, list[str]]:
     init = s.decompose_reduction("product", group)
     s.set_scope("dots", 0, "local")
     s.compute_at("dots", row_in)
-    start = _dots(s, row_in, tile)
     s.compute_at("words", group)
+    if tile.steps > 1:
+        s.transform_layout("words", "words", _steps_together(tile))
+    start = _dots(s, row_in, tile)
     unrolled = 1 + len(side)
     *steps, lane = s.get_loops("words")[-unrolled - 1 :]
     vector, lane = s.split(lane, [None, tile.lanes])
@@ -169,11 +177,20 @@ def _accumulate(s: Schedule, last: str, tile: _Tile) -> tuple[Var, list[str]]:
     return both, [init, "product_update", last, start, "words"]
 
 
+def _steps_together(tile: _Tile) -> IndexMap:
+    """The words of a group and of a vector of columns next to each other, for an instruction of several steps."""
+    lanes = tile.lanes
+    if tile.sides == 1:
+        return IndexMap.from_func(lambda g, step, n: (g, n // lanes, step, n % lanes))
+    return IndexMap.from_func(lambda g, step, side, n: (g, side, n // lanes, step, n % lanes))
+
+
 def _dots(s: Schedule, row_in: Var, tile: _Tile) -> str:
     """Tensorize the sums of one group for the rows in registers, fully unrolled; returns the init block."""
     *sums, column, step, byte = _inside(s, "dots", row_in)
     side, lane = s.split(column, [None, tile.lanes])
-    s.reorder(step, *sums, side, lane, byte)
+    step, *together = s.split(step, [None, tile.steps]) if tile.steps > 1 else [step]
+    s.reorder(step, *sums, side, lane, *together, byte)
     start = s.decompose_reduction("dots", step)
     s.tensorize(lane, tile.dot)
     for loop in (*_inside(s, start, row_in)[:-1], *sums, side, step):

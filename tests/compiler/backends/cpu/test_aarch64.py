@@ -10,15 +10,13 @@ import pytest
 from mlc_compiler import parse
 from mlc_compiler.backends import emit_llvm
 from mlc_compiler.backends.cpu.instructions.aarch64 import AARCH64_DOT_PRODUCTS
-from mlc_compiler.backends.cpu.instructions.dot import DotProduct, byte_of
+from mlc_compiler.backends.cpu.instructions.dot import DotProduct
 from mlc_compiler.codegen.arithmetic import CodegenError
 from mlc_compiler.driver import native_text
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.passes.lower_blocks import LowerBlocks
 from mlc_compiler.target import Target
-from mlc_compiler.tir import te
-from mlc_compiler.tir.nodes import PrimFunc
-from mlc_compiler.tir.schedule import Schedule
+from tests.compiler.backends.cpu.dot_products import dots, operands
 from tests.compiler.backends.cpu.emulated import emulate
 from tests.compiler.relax import paged
 from tests.compiler.relax.check_op import graph_of
@@ -101,42 +99,13 @@ def test_attention(target: str):
 
 # -- dot products of bytes ---------------------------------------------------------------------------------------------
 
-CASES, STEPS = 40, 3
-
-
-def dots(row: DotProduct) -> PrimFunc:
-    """out[case, lane] = sum over STEPS and bytes of words[case, step, lane].byte * fours[case, step, byte]."""
-    words = te.placeholder((CASES, STEPS, row.lanes), "uint32", "words")
-    fours = te.placeholder((CASES, STEPS, 4), "int8", "fours")
-    step, k = te.reduce_axis(STEPS, "step"), te.reduce_axis(4, "k")
-    out = te.compute(
-        (CASES, row.lanes),
-        lambda c, i: te.sum(
-            byte_of(words[c, step, i], k, row.signed) * te.cast(fours[c, step, k], "int32"), axis=[step, k]
-        ),
-        name="out",
-    )
-    s = Schedule(te.create_prim_func([words, fours, out]))
-    _, lane, step_loop, _ = s.get_loops("out")
-    s.reorder(step_loop, lane)
-    s.decompose_reduction("out", step_loop)
-    s.tensorize(s.get_loops("out_update")[2], row.intrin.name)
-    return s.func
-
 
 @pytest.mark.parametrize("row", AARCH64_DOT_PRODUCTS, ids=lambda row: row.intrin.name)
 def test_dot_products_are_exact(row: DotProduct):
-    """For random bytes, and all pairs of the minimum, the maximum and their neighbours."""
-    weights = RNG.integers(0, 256, (CASES, STEPS, row.lanes, 4), dtype=np.uint8)
-    fours = RNG.integers(-128, 128, (CASES, STEPS, 4), dtype=np.int8)
-    extremes = [(w, x) for w in (0, 1, 127, 128, 255) for x in (-128, -127, -1, 0, 127)]
-    for case, (w, x) in enumerate(extremes):
-        weights[case], fours[case] = w, x
-    library = emulate(dots(row), DOT_CPUS[row.intrin.name])
-    out = np.zeros((CASES, row.lanes), np.int32)
-    library["main"](np.ascontiguousarray(weights).view(np.uint32)[..., 0], fours, out)
-    values = (weights.view(np.int8) if row.signed else weights).astype(np.int64)
-    np.testing.assert_array_equal(out, np.einsum("csik,csk->ci", values, fours.astype(np.int64)))
+    words, fours, expected = operands(row, RNG)
+    library, out = emulate(dots(row), DOT_CPUS[row.intrin.name]), np.zeros(expected.shape, np.int32)
+    library["main"](words, fours, out)
+    np.testing.assert_array_equal(out, expected)
     assert library.process.traps == ({"usdot"} if row.intrin.requires == "i8mm" else set())
 
 

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from mlc_compiler import build
-from mlc_compiler.backends.cpu.instructions import DOT_PRODUCTS
+from mlc_compiler.backends.cpu.instructions import DOT_PRODUCTS, DotProduct
 from mlc_compiler.backends.cpu.machine import Cpu
 from mlc_compiler.backends.cpu.quantized.products import MIN_MAGNITUDE
 from mlc_compiler.ir.expr import Var
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.target import Target
+from tests.compiler.backends.cpu.dot_products import dots, operands
 from tests.compiler.schedules.meaning import random_arguments, scheduled
 from tests.compiler.schedules.test_matmul import bias_and_residual, quantized
 from tests.compiler.schedules.test_quantized_products import NORMAL_FLOAT, Codes, gated, in_fixed_point, rewritten
@@ -26,6 +27,14 @@ TARGETS = {
 
 def test_some_instruction_is_tested() -> None:
     assert TARGETS or not any(HERE.has(row.intrin.requires) for row in DOT_PRODUCTS)
+
+
+@pytest.mark.parametrize("row", [r for r in DOT_PRODUCTS if HERE.has(r.intrin.requires)], ids=lambda r: r.intrin.name)
+def test_dot_products_are_exact(row: DotProduct) -> None:
+    words, fours, expected = operands(row, np.random.default_rng(11))
+    out = np.zeros(expected.shape, np.int32)
+    build(dots(row), Target("cpu"))["main"](words, fours, out)
+    np.testing.assert_array_equal(out, expected)
 
 
 @pytest.mark.parametrize("to", TARGETS.values(), ids=TARGETS)

@@ -95,7 +95,7 @@ class Module:
                 "tir.noalias": True,
                 "num_outputs": 1,
                 "quantized_product": {
-                    "dot": "dot4.avx2.bytes",
+                    "dot": "dot4.avx2.signed",
                     "columns": 8,
                     "rows": 64,
                     "rows_in_registers": 4,
@@ -109,7 +109,6 @@ class Module:
         largest = T.alloc_buffer((1, 2), "int32")
         fixed = T.alloc_buffer((1, 2, 8, 4), "int32")
         digits = T.alloc_buffer((1, 2, 1, 8, 4), "int8")
-        correction = T.alloc_buffer((1, 2), "int32")
         dots = T.alloc_buffer((1, 2, 1, 8), "int32")
         step = T.alloc_buffer((1, 2), "float32")
         product = T.alloc_buffer((1, 8), "float32")
@@ -125,7 +124,7 @@ class Module:
                     >> T.Cast("uint32", v_step % 4 * 2)
                     & T.uint32(50529027),
                     T.uint32(4287917084),
-                )
+                ) ^ T.uint32(2155905152)
         for row, g, k in T.grid(1, 2, 32):
             with T.block("largest"):
                 v_row, v_g, v_k = T.axis.remap("SSR", [row, g, k])
@@ -163,23 +162,19 @@ class Module:
                 T.reads(fixed[v_row, v_g, v_step, v_byte])
                 T.writes(digits[v_row, v_g, v_which, v_step, v_byte])
                 digits[v_row, v_g, v_which, v_step, v_byte] = T.Cast("int8", fixed[v_row, v_g, v_step, v_byte])
-        for row, g, step_1, byte in T.grid(1, 2, 8, 4):
-            with T.block("correction"):
-                v_row, v_g, v_step, v_byte = T.axis.remap("SSRR", [row, g, step_1, byte])
-                T.reads(fixed[v_row, v_g, v_step, v_byte])
-                T.writes(correction[v_row, v_g])
-                with T.init():
-                    correction[v_row, v_g] = T.int32(0)
-                correction[v_row, v_g] = correction[v_row, v_g] + fixed[v_row, v_g, v_step, v_byte] * T.int32(-128)
         for row, g, which, n0, step_1, byte in T.grid(1, 2, 1, 8, 8, 4):
             with T.block("dots"):
                 v_row, v_g, v_which, v_n0, v_step, v_byte = T.axis.remap("SSSSRR", [row, g, which, n0, step_1, byte])
-                T.reads(correction[v_row, v_g], words[v_g, v_step, v_n0], digits[v_row, v_g, v_which, v_step, v_byte])
+                T.reads(words[v_g, v_step, v_n0], digits[v_row, v_g, v_which, v_step, v_byte])
                 T.writes(dots[v_row, v_g, v_which, v_n0])
                 with T.init():
-                    dots[v_row, v_g, v_which, v_n0] = T.Select(v_which < 0, T.int32(0), correction[v_row, v_g])
-                dots[v_row, v_g, v_which, v_n0] = dots[v_row, v_g, v_which, v_n0] + T.Cast(
-                    "int32", words[v_g, v_step, v_n0] >> T.Cast("uint32", v_byte * 8) & T.uint32(255)
+                    dots[v_row, v_g, v_which, v_n0] = T.int32(0)
+                dots[v_row, v_g, v_which, v_n0] = dots[v_row, v_g, v_which, v_n0] + (
+                    (
+                        T.Cast("int32", words[v_g, v_step, v_n0] >> T.Cast("uint32", v_byte * 8) & T.uint32(255))
+                        ^ T.int32(128)
+                    )
+                    - T.int32(128)
                 ) * T.Cast("int32", digits[v_row, v_g, v_which, v_step, v_byte])
         for row, g in T.grid(1, 2):
             with T.block("step"):

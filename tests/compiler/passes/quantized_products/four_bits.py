@@ -48,7 +48,7 @@ class Module:
                 "tir.noalias": True,
                 "num_outputs": 1,
                 "quantized_product": {
-                    "dot": "dot4.avx2",
+                    "dot": "dot4.avx2.x8",
                     "columns": 8,
                     "rows": 64,
                     "rows_in_registers": 4,
