@@ -24,9 +24,8 @@ def held_out_text() -> str:
 
     The text depends on their versions: the results have its hash.
     """
-    packages = (distribution.metadata.json for distribution in distributions())
-    descriptions = {package["name"]: package.get("description", "") for package in packages}
-    return "\n\n".join([book(), *(str(descriptions[name]) for name in sorted(descriptions))])
+    descriptions = (metadata(package).json.get("description", "") for package in DESCRIBED_PACKAGES)
+    return "\n\n".join([book(), *map(str, descriptions)])
 
 
 def book() -> str:

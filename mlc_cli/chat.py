@@ -16,6 +16,7 @@ from mlc_cli.sampling_options import (
     guesses,
     num_draft_option,
     sampling_options,
+    with_draft,
 )
 from mlc_errors import MLCError
 

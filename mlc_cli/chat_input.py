@@ -6,7 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mlc_cli import console
 from mlc_errors import UsageError
@@ -39,15 +39,17 @@ def read_request(line: str) -> Request:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"the line is no JSON: {error}; expected {EXPECTED}") from None
     match found:
-        case {"content": str(content), **rest} if rest.keys() <= {"images"} and _are_names(rest.get("images", [])):
-            return Request(content, tuple(rest.get("images", ())))
+        case {"content": str(content), "images": [*images], **rest} if not rest and _are_names(images):
+            return Request(content, tuple(images))
+        case {"content": str(content), **rest} if not rest:
+            return Request(content)
         case {"command": str(command), **rest} if not rest and command.startswith("/"):
             return Request(None, command=command)
     raise UsageError(f"got {line.strip()[:SHOWN]}; expected {EXPECTED}")
 
 
-def _are_names(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+def _are_names(values: list[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def _whole_message(line: str) -> str:

@@ -50,7 +50,7 @@ class Choice:
         return 0.0 if self.greedy else self.temperature
 
     def check(self, max_tokens: int | None, top_logprobs: int | None = None) -> None:
-        """Raise UsageError for what no model can have, before one is prepared."""
+        """Raise UsageError for a negative number, before a model is prepared."""
         from mlc_runtime.llm import UNTIL_FULL
         from mlc_runtime.penalties import NO_PENALTIES
         from mlc_runtime.sampling import Filters, Sampling, given
@@ -165,7 +165,7 @@ def sampling_options(command: Callable[..., None]) -> Callable[..., None]:
 
 MTP = "mtp"
 TRAINED_AHEAD = 1
-"""Tokens that a layer for multi-token prediction guesses: for more, its own results are its inputs."""
+"""Tokens that a multi-token prediction layer is trained to draft; beyond that it reads its own results."""
 
 num_draft_option = click.option(
     "--num-draft",
@@ -176,8 +176,8 @@ num_draft_option = click.option(
 draft_option = click.option(
     "--draft",
     metavar="MODEL",
-    help="A smaller model with the same tokens, which guesses; the folder of an EAGLE or Medusa head; or mtp: the "
-    "layer for multi-token prediction in MODEL's checkpoint.",
+    help="Draft model: a smaller model with the same vocabulary, the folder of an EAGLE or Medusa head, or mtp, the "
+    "multi-token prediction layer in MODEL's checkpoint.",
 )
 
 
@@ -194,13 +194,18 @@ def check_guesses(num_draft: int | None) -> None:
         raise UsageError(f"--num-draft: got {num_draft}; expected at least 0")
 
 
+def with_draft(preparing: PrepareOptions, draft: str | None) -> PrepareOptions:
+    """The options of preparing the model that ``draft`` drafts for."""
+    return replace(preparing, draft_heads=True) if draft == MTP else preparing
+
+
 @contextmanager
 def guesses(
     model: str, preparing: PrepareOptions, draft: str | None, num_draft: int | None, threads: int | None
 ) -> Iterator[Guesses]:
-    """The draft model, prepared for the model's device and opened, and how many tokens it guesses.
+    """Prepare the draft model for the model's device and open it; yields the arguments for ``LLM.stream``.
 
-    model, preparing: that it guesses for.
+    model, preparing: the model that it drafts for, and its options.
     """
     from mlc_runtime.speculation import NUM_DRAFT
     from mlc_toolchain.prepare_plan import PrepareOptions
@@ -208,5 +213,10 @@ def guesses(
     if draft is None:
         yield {"num_draft": num_draft or 0}
         return
-    with running.load(draft, PrepareOptions(device=device), threads, continues_text=False) as model:
-        yield {"num_draft": NUM_DRAFT if num_draft is None else num_draft, "draft": model}
+    if draft == MTP:
+        name, options = model, replace(preparing, model_type=MTP, model_lib=None, draft_heads=False)
+    else:
+        name, options = draft, PrepareOptions(device=preparing.device)
+    default = TRAINED_AHEAD if draft == MTP else NUM_DRAFT
+    with running.load(name, options, threads, continues_text=False) as opened:
+        yield {"num_draft": default if num_draft is None else num_draft, "draft": opened}

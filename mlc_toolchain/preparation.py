@@ -58,12 +58,12 @@ class PreparationReport:
 
 
 def check(plan: Plan, options: PrepareOptions, continues_text: bool = False) -> None:
-    """Raise MLCError for a model that is none, for options that cannot be met and without a linker.
+    """Raise MLCError if there is no such model, for options that it does not support, and without a linker.
 
-    continues_text: a model that turns texts into vectors is refused, too.
+    continues_text: an embedding model is refused, too.
     """
     if continues_text:
-        _check_task(plan)
+        _check_task(plan, options.model_type)
     if not plan.has_weights:
         _quantization(plan, _source(plan), options)
     elif not plan.library.is_file():
@@ -73,18 +73,17 @@ def check(plan: Plan, options: PrepareOptions, continues_text: bool = False) -> 
         check_options(compiling)
 
 
-def _check_task(plan: Plan) -> None:
-    task = read_chat_config(plan.folder).model_task if plan.has_weights else _task(_source(plan))
+def _check_task(plan: Plan, model_type: str) -> None:
+    if plan.has_weights:
+        task = read_chat_config(plan.folder).model_task
+    else:
+        task = registry.get(_sizes(_source(plan), COMPATIBLE, model_type).model_type).task
     if task == EMBEDDING:
         raise UsageError(
             "the model turns texts into vectors; expected one that continues text",
             where=[plan.model],
             hint=f"for vectors of texts: mlc_cli embed {plan.model}",
         )
-
-
-def _task(source: ModelSource) -> str:
-    return registry.get(_sizes(source, COMPATIBLE).model_type).task
 
 
 def prepare(plan: Plan, options: PrepareOptions, progress: Progress) -> None:

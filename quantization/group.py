@@ -3,8 +3,9 @@
     scale = max |w| / zero_point        code = clamp(round(w / scale + zero_point), 0, max_code)
     w'    = (code - zero_point) * scale
 
-``mlc_compiler/tir/code_words.py`` defines the packing of codes; codes beyond the last input are 0. float16 schemes round
-to float16 after every step, bfloat16 ones compute in float32 with a rounded scale (in the KN layout, an unrounded one),
+``mlc_compiler/tir/code_words.py`` defines the packing of codes; codes beyond the last input are 0. float16 schemes
+round to float16 after every step, bfloat16 ones compute in float32 with a rounded scale (in the KN layout, an unrounded
+one),
 to reproduce mlc_llm's files byte for byte.
 """
 

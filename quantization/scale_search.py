@@ -1,8 +1,8 @@
 """Search for scales that minimize the squared error of a group, in the storage format of group quantization.
 
 Plain group quantization uses 15 levels, -7 to 7 times the scale, symmetric around 0. Here all codes are used, -7 to 8
-or the values of a codebook, and the scale has the sign that suits the largest weight. Several scales are tried, and each
-is replaced by the least-squares optimum for its levels. Size and dequantization do not change. On normally
+or the values of a codebook, and the scale has the sign that suits the largest weight. Several scales are tried, and
+each is replaced by the least-squares optimum for its levels. Size and dequantization do not change. On normally
 distributed weights the error decreases from 9.7 % to 8.1 %, equivalent to about a quarter of a bit per weight; with
 the codebook of llama.cpp's IQ4_NL to 7.3 %.
 

@@ -13,12 +13,12 @@ from ..ir.structural import structural_equal
 from ..relax import ops
 from ..relax.info import shape_of
 from ..relax.nodes import Expr, constant
-from .values import ImportModelError, Size, cast, dtype_of, plain, rank, size_of
+from .values import ImportModelError, Number, Size, cast, dtype_of, plain, rank, size_of
 
 CONVOLUTIONS = {1: ops.conv1d, 2: ops.conv2d, 3: ops.conv3d}
 
 
-def filled(shape: Sequence[Size], value: float, dtype: str) -> Expr:
+def filled(shape: Sequence[Size], value: Number, dtype: str) -> Expr:
     """A tensor filled with ``value``."""
     return ops.full(tuple(shape), cast(value, dtype), dtype=dtype)
 

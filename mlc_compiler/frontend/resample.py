@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from .values import ImportModelError, axis_of, dtype_of, rank, size_of
 
 TAPS = {"linear": (0, 1), "cubic": (-1, 0, 1, 2)}
 """Neighbours of a position, from the element below it on."""
-NEAREST = {
+NEAREST: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "floor": np.floor,
     "ceil": np.ceil,
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),

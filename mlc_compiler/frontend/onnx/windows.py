@@ -94,8 +94,7 @@ def _resize(
     counts = [int(c) for c in numbers(sizes)] if sizes is not None and len(sizes) else [None] * len(places)
     changed = [i for i, axis in enumerate(places) if factors[i] != 1 and counts[i] != size_of(x, axis)]
     how = Resampling(mode.decode(), coordinate_transformation_mode.decode(), nearest_mode.decode(), cubic_coeff_a)
-    kept = ([v[i] for i in changed] for v in (places, counts, factors))
-    return resample(x, *kept, how)
+    return resample(x, [places[i] for i in changed], [counts[i] for i in changed], [factors[i] for i in changed], how)
 
 
 def _max_pool(
