@@ -5,8 +5,7 @@
 
 ``mlc_compiler/tir/code_words.py`` defines the packing of codes; codes beyond the last input are 0. float16 schemes
 round to float16 after every step, bfloat16 ones compute in float32 with a rounded scale (in the KN layout, an unrounded
-one),
-to reproduce mlc_llm's files byte for byte.
+one), to reproduce mlc_llm's files byte for byte.
 """
 
 from __future__ import annotations
