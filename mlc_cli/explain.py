@@ -20,6 +20,7 @@ class Explanation(NamedTuple):
     exit_code: int
 
 
+MODELS = "models"
 EXPLANATIONS = {
     "MLC1": Explanation(
         "something given cannot be used",
@@ -36,7 +37,7 @@ EXPLANATIONS = {
     "MLC3": Explanation(
         "recognised, but not supported",
         "The model, file format or target is known, and this version has no code for it.",
-        "docs/models.md lists models, docs/STATUS.md what else works; `mlc_cli inspect` a checkpoint.",
+        "`mlc_cli explain models` lists the models; `mlc_cli inspect PATH` says what a checkpoint is.",
         3,
     ),
     "MLC4": Explanation(
@@ -67,7 +68,7 @@ EXPLANATIONS = {
     "MLC8": Explanation(
         "the text of a module cannot be parsed",
         "A file with TVMScript has an error at the line and column under `in`.",
-        "docs/architecture.md shows the syntax; `compile --debug-dump DIR` writes valid files.",
+        "`mlc_cli compile MODEL -o lib.so --debug-dump DIR` writes valid files, after each pass one.",
         1,
     ),
     "MLC9": Explanation(
@@ -83,9 +84,12 @@ EXPLANATIONS = {
 @click.argument("code", metavar="[CODE]", required=False)
 @json_option
 def explain(code: str | None, as_json: bool) -> None:
-    """Explain the error CODE and how to resolve it; without CODE, list all codes."""
+    """Say what the error CODE means and what helps; without CODE: list all codes. CODE `models`: list the models."""
     if code is None:
         _show_all(as_json)
+        return
+    if code.lower() == MODELS:
+        _show_models(as_json)
         return
     found = EXPLANATIONS.get(code.upper())
     if found is None:
@@ -94,6 +98,16 @@ def explain(code: str | None, as_json: bool) -> None:
         console.write_json("explain/1", {"codes": [_as_dict(code.upper())]})
     else:
         click.echo(f"{code.upper()}: {found.title} (exit code {found.exit_code})\n\n{found.meaning}\n\n{found.help}")
+
+
+def _show_models(as_json: bool) -> None:
+    from model_zoo.registry import ARCHITECTURES
+
+    names = sorted(ARCHITECTURES)
+    if as_json:
+        console.write_json(names)
+    else:
+        click.echo(f"Models, by the model_type of their config.json:\n{', '.join(names)}")
 
 
 def _show_all(as_json: bool) -> None:

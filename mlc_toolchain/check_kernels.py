@@ -161,10 +161,12 @@ class SmallModel:
     def _check(
         self, name: str, checker: Checker, whole: ModelReference, weights: tuple[Array, ...], tokens: int = FEW_TOKENS
     ) -> FunctionCheck:
-        arguments = self.inputs.arguments(self.exported.mod[name], tokens)
+        exported = self.exported.mod[name]
+        arguments, tokens = self.inputs.arguments(exported, tokens), self.inputs.tokens_of_a_call(exported, tokens)
         expected = whole.run(name, {n: a.copy() for n, a in arguments.items()})
         func = self.mod[name]
-        checker.entry, before = name if tokens == FEW_TOKENS else f"{name}({tokens})", checker.total
+        few = self.inputs.tokens_of_a_call(exported)
+        checker.entry, before = name if tokens == few else f"{name}({tokens})", checker.total
         first = len(func.params) - func.attrs["num_outputs"]
         given = [arguments.get(p.name, weights) for p in func.params[:first]]
         outputs = zip(expected, func.params[first:], strict=False)

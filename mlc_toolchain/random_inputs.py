@@ -58,12 +58,17 @@ class RandomInputs:
         """The weights in their stored layout, in the order of the model's parameters."""
         return tuple(map(self._weight, self.exported.params))
 
+    @staticmethod
+    def tokens_of_a_call(func: Function, wanted: int = FEW_TOKENS) -> int:
+        """``wanted``, or the greatest number of tokens that the function takes if that is less."""
+        return min(wanted, func.attrs.get("tir_var_upper_bound", {}).get(TOKENS, wanted))
+
     def arguments(self, func: Function, tokens: int = FEW_TOKENS) -> dict[str, Array]:
         """The arguments by name, without the weights. Raises UnsupportedError for an unknown integer input.
 
-        tokens: the number of tokens, if it is symbolic.
+        tokens: the number of tokens where it is symbolic, see ``tokens_of_a_call``.
         """
-        self.sizes = {**SIZES, TOKENS: tokens}
+        self.sizes = {**SIZES, TOKENS: self.tokens_of_a_call(func, tokens)}
         inputs = [p for p in func.params if isinstance(p.struct_info, TensorStructInfo)]
         return {p.name: self._input(p) for p in inputs}
 

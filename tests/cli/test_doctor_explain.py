@@ -13,6 +13,7 @@ from mlc_compiler.codegen import link
 from mlc_errors import MLCError
 from mlc_toolchain import compile  # noqa: F401  # defines most classes of errors
 from mlc_version import __version__
+from model_zoo.registry import ARCHITECTURES
 
 
 def kinds(base: type[MLCError] = MLCError) -> Iterator[type[MLCError]]:
@@ -32,6 +33,14 @@ def test_explain(capsys: pytest.CaptureFixture[str]):
     assert main(["explain", "--json"]) == 0
     assert [row["code"] for row in json.loads(capsys.readouterr().out)["codes"]] == list(EXPLANATIONS)
     assert main(["explain", "MLC99"]) == 2
+
+
+def test_explanations_name_nothing_that_is_not_installed(capsys: pytest.CaptureFixture[str]):
+    assert not [code for code, found in EXPLANATIONS.items() if "docs/" in found.meaning + found.help]
+    assert main(["explain", "models"]) == 0
+    assert "llama, llama4" in capsys.readouterr().out
+    assert main(["explain", "MODELS", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == sorted(ARCHITECTURES)
 
 
 def test_doctor(capsys: pytest.CaptureFixture[str]):

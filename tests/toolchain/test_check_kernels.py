@@ -70,6 +70,15 @@ def test_small_models_have_few_experts_in_the_second_layer():
     assert [small.is_sparse(layer) for layer in range(2)] == [False, True]
 
 
+def test_calls_have_no_more_tokens_than_a_short_chunk_of_a_prompt():
+    config = replace(llama.TINY, prefill_chunk_size=256)
+    scheme = get_scheme("q0f32")
+    exported = export_model(config, scheme)
+    func, inputs = exported.mod["batch_prefill"], RandomInputs(exported, scheme)
+    assert [inputs.tokens_of_a_call(func, n) for n in (20, 37, 400)] == [20, 37, 256]
+    assert inputs.arguments(func, 400)["token_pos"].shape == (256,)
+
+
 def test_small_encoders_and_their_inputs():
     config = replace(modernbert.TINY, context_window_size=8192, prefill_chunk_size=8192)
     small, _ = shrink(config)

@@ -38,7 +38,7 @@ class GPT2Attention(nn.Module):
         v = op.reshape(self.v_cache.view(total_seq_len), shape)
         q, k, v = (op.permute_dims(x, [0, 2, 1, 3]) for x in (q, k, v))
         weights = op.matmul(q, op.permute_dims(k, [0, 1, 3, 2])) / HEAD**0.5
-        weights = op.softmax(op.maximum(weights, attention_mask) + attention_mask, axis=-1)
+        weights = op.softmax(weights + attention_mask, axis=-1)
         mixed = op.permute_dims(op.matmul(weights, v), [0, 2, 1, 3])
         return self.c_proj(op.reshape(mixed, (b, s, EMBED)))
 

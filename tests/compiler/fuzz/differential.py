@@ -31,24 +31,30 @@ from tests.compiler.fuzz.recipes import Recipe, module, random_recipe
 
 SIZES = ((5,), (1, 13), (24,), (0, 5), (0, 2))
 TARGETS = ("cpu", "cpu", "cpu", "cpu:x86-64-v3", "cpu:x86-64")
-PRECISE = Optimization(activation_bits=16)  # what errors of products are bounded for
+ACTIVATION_BITS = (16, 8)
 Arrays = tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A test case: the recipes of a module, the values of ``n`` to run it with, and the target."""
+    """A test case: the recipes of a module, the values of ``n`` to run it with, the target, and an option."""
 
     recipes: tuple[Recipe, ...]
     sizes: tuple[int, ...]
     target: str = "cpu"
+    activation_bits: int = 16
 
     @classmethod
     def of_seed(cls, seed: int, target: str | None = None) -> Trial:
         """The trial generated from a seed, for a target or for one that the seed chooses."""
         random = Random(seed)
         chosen = tuple(random_recipe(random) for _ in range(random.randint(3, 6)))
-        return cls(chosen, random.choice(SIZES), target or random.choice(TARGETS))
+        sizes, any_target = random.choice(SIZES), random.choice(TARGETS)
+        return cls(chosen, sizes, target or any_target, random.choice(ACTIVATION_BITS))
+
+    def module(self) -> tuple[IRModule, dict[str, list[float]]]:
+        """The module, and the error bounds of its functions' results."""
+        return module(self.recipes, self.activation_bits)
 
 
 def small_integers(shape: Sequence[int], dtype: str, seed: int) -> np.ndarray:
@@ -73,20 +79,21 @@ def _shape_and_dtype(param: Var, n: int) -> tuple[tuple[int, ...], str]:
     return tuple(int(evaluate(s, sizes)) for s in info.shape or ()), info.dtype
 
 
-def check(mod: IRModule, sizes: Sequence[int], target: str, errors: Mapping[str, Sequence[float]]) -> None:
+def check(mod: IRModule, trial: Trial, errors: Mapping[str, Sequence[float]]) -> None:
     """Assert that every compiled graph function gives the interpreter's results, within the results' ``errors``.
 
     The module is verified after each pass.
     """
     verify(mod)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        path = Path(folder) / "lib.so"
+        path, target = Path(folder) / "lib.so", Target(trial.target)
         flat = run_passes(mod, entries(), check=verify)
-        build_library(flat, Target(target), path, optimization=PRECISE, check=verify)
-        with _opened(path, Target(target)) as libraries:
+        optimization = Optimization(activation_bits=trial.activation_bits)
+        build_library(flat, target, path, optimization=optimization, check=verify)
+        with _opened(path, target) as libraries:
             for name, func in mod.of_type(Function).items():
                 symbolic = any(free_vars(p.struct_info) for p in func.params)
-                for n in sizes if symbolic else sizes[:1]:
+                for n in trial.sizes if symbolic else trial.sizes[:1]:
                     _check_function(mod, name, n, libraries, errors[name])
 
 
@@ -153,7 +160,7 @@ class Failure(AssertionError):
         text = to_text(mod)
         self.trial, self.what, self.text, self.constants = trial, what, text.text, text.constants
         arrays = [f"constants[{i}] = np.array({c.tolist()}, {str(c.dtype)!r})" for i, c in enumerate(text.constants)]
-        super().__init__("\n".join([f"{what} ({trial.target})", text.text, *arrays]))
+        super().__init__("\n".join([f"{what} ({trial.target}, act={trial.activation_bits})", text.text, *arrays]))
 
 
 def run_trial(trial: Trial) -> None:
@@ -161,7 +168,7 @@ def run_trial(trial: Trial) -> None:
     if _failure(trial) is None:
         return
     small = reduced(trial)
-    mod, errors = module(small.recipes)
+    mod, errors = small.module()
     tidy = EliminateDead().run(mod)
     shown = mod if failure(tidy, small, errors) is None else tidy
     raise Failure(shown, small, failure(shown, small, errors) or "passes when it is run again")
@@ -170,14 +177,14 @@ def run_trial(trial: Trial) -> None:
 def failure(mod: IRModule, trial: Trial, errors: Mapping[str, Sequence[float]]) -> str | None:
     """The error of checking a module with a trial's sizes and target; None when it passes."""
     try:
-        check(mod, trial.sizes, trial.target, errors)
+        check(mod, trial, errors)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return None
 
 
 def _failure(trial: Trial) -> str | None:
-    mod, errors = module(trial.recipes)
+    mod, errors = trial.module()
     return failure(mod, trial, errors)
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from mlc_compiler.ir import dtype as dt
 from mlc_compiler.relax import ops
 from mlc_compiler.relax.nodes import constant
-from tests.compiler.fuzz.values import INNER, Builder, Value, action, converted, limited
+from tests.compiler.fuzz.values import EXACT, INNER, ROUNDING, Builder, Value, action, converted, limited
 
 COLUMNS = (1, 3, 8, 16, 17, 32, 40)
 WEIGHT_DTYPES = ("float32", "float16", "bfloat16", "float32", "float8_e4m3fn")
 GROUP = 32
 LARGEST_CODE = 16
-ACTIVATION = 2.0**-16
-"""Error of an activation relative to the maximum of its group, when the weight is quantized: back ends round it to the
-sum of two bfloat16 numbers, or to a fixed-point number of 16 bits.
+ACTIVATION = {16: 2.0**-16, 8: 0.5 / 127}
+"""Error of an activation relative to the maximum of its group, when the weight is quantized, by the width of
+activations: back ends round it to the sum of two bfloat16 numbers, or to a fixed-point number.
 """
 
 
@@ -69,8 +71,15 @@ def with_constant(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
 def _linear(b: Builder, x: Value, weight: Value, inner: int, extra: int) -> Value | None:
     bias = constant((np.arange(b.sizes(weight)[0]) % 3 - 1).astype(np.float32))
     given = (x.expr, weight.expr, bias) if extra % 3 else (x.expr, weight.expr)
-    limit, error = x.limit * weight.limit * max(inner, 1) + 1, product_error(x, weight, inner)
+    limit, error = x.limit * weight.limit * max(inner, 1) + 1, product_error(_rounded(b, x, weight), weight, inner)
     return b.emit(ops.linear, *given, limit=limit, error=error)
+
+
+def _rounded(b: Builder, x: Value, weight: Value) -> Value:
+    """The value as CPUs that multiply pairs of bfloat16 numbers may round it."""
+    if weight.dtype != "bfloat16" or b.activation_bits != 8 or not (x.error or x.limit > EXACT["bfloat16"]):
+        return x
+    return replace(x, error=x.error + ROUNDING["bfloat16"] * (x.limit + x.error))
 
 
 @action
@@ -113,5 +122,5 @@ def with_quantized(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
         return None
     call = ops.dequantize(codes, scale, bits=4, group=GROUP, k=GROUP, dtype=wide.dtype)
     limit = wide.limit * LARGEST_CODE * GROUP
-    error = (wide.error + (ACTIVATION + 2 * GROUP * INNER) * wide.limit) * LARGEST_CODE * GROUP
+    error = (wide.error + (ACTIVATION[b.activation_bits] + 2 * GROUP * INNER) * wide.limit) * LARGEST_CODE * GROUP
     return b.emit(ops.linear, wide.expr, call, limit=limit, error=error)

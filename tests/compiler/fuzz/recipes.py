@@ -59,17 +59,16 @@ def _random_parameter(random: Random) -> tuple[int, tuple[int, ...], bool]:
     return random.randrange(LARGEST), tuple(random.randrange(LARGEST) for _ in range(rank)), random.random() < 0.5
 
 
-def module(chosen: Sequence[Recipe]) -> tuple[IRModule, dict[str, list[float]]]:
+def module(chosen: Sequence[Recipe], activation_bits: int = 16) -> tuple[IRModule, dict[str, list[float]]]:
     """A module with a function for each recipe, ``f0``, ``f1`` …, and the error bounds of their results."""
     builder = BlockBuilder()
     made: list[Callee] = []
     for i, recipe in enumerate(chosen):
-        made.append(_function(recipe, f"f{i}", builder, made))
+        made.append(_function(recipe, f"f{i}", builder, Builder(tuple(made), activation_bits)))
     return builder.get(), {f.name: [r.error for r in f.results] for f in made}
 
 
-def _function(recipe: Recipe, name: str, into: BlockBuilder, earlier: Sequence[Callee]) -> Callee:
-    b = Builder(tuple(earlier))
+def _function(recipe: Recipe, name: str, into: BlockBuilder, b: Builder) -> Callee:
     params = [_parameter(b.n, i, *p) for i, p in enumerate(recipe.params)]
     b.values = [Value(p, PARAMETER_LIMIT) for p in params]
     with into.function(name, params):

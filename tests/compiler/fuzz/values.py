@@ -65,9 +65,13 @@ class Value:
 
 @dataclass
 class Builder:
-    """One function under construction; ``n`` is its symbolic size, ``earlier`` the functions that it may call."""
+    """One function under construction; ``n`` is its symbolic size, ``earlier`` the functions that it may call.
+
+    activation_bits: the width of activations for which errors are bounded, see ``Optimization``.
+    """
 
     earlier: Sequence[Callee] = ()
+    activation_bits: int = 16
     n: Size = field(default_factory=lambda: Size("n"))
     values: list[Value] = field(default_factory=list)
 

@@ -14,6 +14,7 @@ from mlc_compiler.ir.expr import ExprLike
 from mlc_compiler.ir.expr import Var as Size
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.optimization import Optimization
+from mlc_compiler.passes.base import FunctionPass
 from mlc_compiler.pipeline import pipeline
 from mlc_compiler.relax.ops import get_operator
 from mlc_compiler.target import Target
@@ -86,6 +87,11 @@ def test_blocks_before_the_product() -> None:
 )
 def test_other_products_stay(func: PrimFunc, to: Target) -> None:
     assert rewritten(func, to) is func
+
+
+def test_functions_are_rewritten_one_by_one() -> None:
+    """So that the pipeline runs the pass on several at once."""
+    assert isinstance(Bfloat16Products(AVX512), FunctionPass)
 
 
 @pytest.mark.parametrize(("options", "rounds"), [("O3", True), ("act=16", False), ("O2", False), ("O1", False)])

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mlc_compiler.target import Target
 from mlc_compiler.tuning.database import RECORDS, Database
-from mlc_compiler.tuning.measure import Limits, Trial
+from mlc_compiler.tuning.measure import Limits, Ready, Trial
 from mlc_compiler.tuning.processes import Processes
 from mlc_compiler.tuning.search import Search
 from mlc_compiler.tuning.space import ScheduleFn
@@ -23,7 +24,8 @@ from mlc_compiler.tuning.task import Task
 from mlc_errors import MLCError, UnsupportedError
 from tests.compiler.tuning.spaces import CPU, DEFECTS, scaled, tiled, with_defects
 
-SHORT = Limits(run=3.0, turns=2)
+PATIENT = Limits(build=600.0, run=600.0, turns=2)  # which no candidate of a busy machine exceeds
+HANGS = 1 + [*DEFECTS].index("hang")
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +36,24 @@ def processes() -> Iterator[Processes]:
 
 def search(processes: Processes, folder: Path, database: Database, function=tiled, func=None, **options) -> Search:
     task = Task("f", func or scaled(), CPU)
-    return Search(task, ScheduleFn(function), database, processes, folder, RandomSearch(), SHORT, **options)
+    return Search(task, ScheduleFn(function), database, processes, folder, RandomSearch(), PATIENT, **options)
+
+
+def with_a_limit_of_what_hangs(run: Search) -> Search:
+    """A limit only for the candidate that never ends, so that a busy machine ends no other."""
+    check = run.measurer.check
+
+    def limited(ready: Ready) -> Trial | None:
+        run.measurer.limits = replace(PATIENT, run=1.0) if ready.candidate.decisions == (HANGS,) else PATIENT
+        return check(ready)
+
+    run.measurer.check = limited  # type: ignore[method-assign]
+    return run
 
 
 def test_defective_candidates_are_recorded_and_never_chosen(processes: Processes, tmp_path: Path, monkeypatch):
     database = Database(tmp_path / "db")
-    run = search(processes, tmp_path, database, with_defects)
+    run = with_a_limit_of_what_hangs(search(processes, tmp_path, database, with_defects))
     run.run(10)
     assert run.exhausted is False and len(run.history.trials) == 4
     failures = {t.candidate.decisions[0]: t.failure for t in run.history.trials}
@@ -55,7 +69,7 @@ def test_defective_candidates_are_recorded_and_never_chosen(processes: Processes
     later, built = search(processes, tmp_path, database, with_defects), []
     monkeypatch.setattr(later.measurer, "build", lambda candidates: built.extend(candidates) or [])
     later.run(10)
-    assert [c.decisions[0] for c in built] == [0, 1 + [*DEFECTS].index("hang")]  # the best, and what a limit ended
+    assert [c.decisions[0] for c in built] == [0, HANGS]  # the best, and what a limit ended
 
 
 def test_trials_of_the_database_are_not_made_again(processes: Processes, tmp_path: Path, monkeypatch):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....ir.expr import PrimExpr, cast, is_const
-from ....ir.module import IRModule
 from ....ir.visitor import Rewriter, Substitute, walk
-from ....passes.base import Pass
+from ....passes.base import FunctionPass
 from ....schedules.rule import MatmulBlock, analyse, constant_extent, single_matmul
 from ....target import Target
 from ....tir import te
@@ -19,7 +18,7 @@ from ..machine import Cpu
 
 
 @dataclass(frozen=True)
-class Bfloat16Products(Pass):
+class Bfloat16Products(FunctionPass):
     """Round float32 activations to bfloat16 where they are multiplied with a bfloat16 weight; sums stay float32.
 
     Needs: fused, unscheduled tensor functions with the attribute ``activations``. Applies when the target multiplies
@@ -30,15 +29,11 @@ class Bfloat16Products(Pass):
     name = "bfloat16-products"
     target: Target
 
-    def run(self, mod: IRModule) -> IRModule:
-        return mod.updated({name: self._rewrite(f) for name, f in mod.of_type(PrimFunc).items()})
-
-    def _rewrite(self, func: PrimFunc) -> PrimFunc:
+    def function(self, func: PrimFunc, name: str) -> PrimFunc:
         matched = None if func.attrs.get("tir.is_scheduled") else match_pairs(func, Cpu.of(self.target))
         if matched is None or matched.activation.dtype != "float32" or not _reads_each_row(matched):
             return func
-        name = unique_buffer_name(func, unique_block_name(func, "rounded"))
-        rounding = _rounding(matched.activation, name)
+        rounding = _rounding(matched.activation, unique_buffer_name(func, unique_block_name(func, "rounded")))
         rounded = rounding.buffers[-1]
         body = Substitute({rounding.buffers[0]: matched.activation})(root_of(rounding).block.body)
         nest = block_nest(func, matched.block.name)
