@@ -80,10 +80,19 @@ class ModulePass:
         return PassContext.current().run(self.info, self.function, mod)
 
 
-def module_pass(function: ModuleFunction | None = None, opt_level: int = 0, name: str | None = None) -> Any:
-    """Decorator: make a pass of a function ``(mod, context) -> mod``."""
-    made = lambda f: ModulePass(f, PassInfo(name or f.__name__, opt_level))  # noqa: E731
-    return made if function is None else made(function)
+def module_pass(function: ModuleFunction | type | None = None, opt_level: int = 0, name: str | None = None) -> Any:
+    """Decorator: the pass of a function ``(mod, context) -> mod``, or of a class with it as ``transform_module``.
+
+    The decorated class is called with the arguments of its ``__init__`` and returns a pass.
+    """
+
+    def decorated(f: Any) -> Any:
+        info = PassInfo(name or f.__name__, opt_level)
+        if not isinstance(f, type):
+            return ModulePass(f, info)
+        return lambda *args, **keywords: ModulePass(f(*args, **keywords).transform_module, info)
+
+    return decorated if function is None else decorated(function)
 
 
 def Sequential(passes: Sequence[ModulePass], opt_level: int = 0, name: str = "sequential") -> ModulePass:

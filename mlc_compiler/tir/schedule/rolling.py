@@ -102,11 +102,11 @@ def rolling_buffer(func: PrimFunc, name: str, index: int) -> PrimFunc:
 
 def _loops_around(func: PrimFunc, name: str, buffer: Buffer, found: Sequence[Access]) -> tuple[For, ...]:
     """The loops around a block that are around all accesses of a buffer."""
-    uses_ = [a for a in found if a.buffer is buffer]
-    count = min(common_loops(uses_[0], a) for a in uses_)
-    shared = {id(lp.var) for lp in uses_[0].loops[:count]}
+    touching = [a for a in found if a.buffer is buffer]
+    count = min(common_loops(touching[0], a) for a in touching)
+    shared = {id(lp.var) for lp in touching[0].loops[:count]}
     around = tuple(lp for lp in loops_above(block_path(func, name)) if id(lp.var) in shared)
-    if len(uses_) == 1 or all(a.block_name == name for a in uses_) or not around:
+    if len(touching) == 1 or all(a.block_name == name for a in touching) or not around:
         raise ScheduleError(
             f"{STEP}: no loop is around block {name!r} and all readers of {buffer.name!r}; use compute_at first"
         )

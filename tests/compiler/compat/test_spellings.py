@@ -75,6 +75,20 @@ def test_modes_of_rotation_are_numbers():
         nn.TIRPagedKVCache(**sizes, **heads, **rope, **others, rope_mode=3)
 
 
+def test_a_class_becomes_passes_with_its_arguments() -> None:
+    @tvm.transform.module_pass(opt_level=0, name="Tag")
+    class Tag:
+        def __init__(self, value: str):
+            self.value = value
+
+        def transform_module(self, mod: tvm.IRModule, _ctx: tvm.transform.PassContext) -> tvm.IRModule:
+            return mod.with_attr("tag", self.value)
+
+    assert Tag("one").info.name == "Tag"
+    tagged = tvm.transform.Sequential([Tag("one"), Tag(value="two")])(parse(MODULE))
+    assert tagged.attrs["tag"] == "two"
+
+
 @pytest.mark.parametrize(
     "name", ["FuseTransposeMatmul", "EliminateCommonSubexpr", "LegalizeOps", "DeadCodeElimination"]
 )
