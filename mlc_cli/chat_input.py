@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from mlc_cli import console
@@ -48,7 +48,7 @@ def read_request(line: str) -> Request:
     raise UsageError(f"got {line.strip()[:SHOWN]}; expected {EXPECTED}")
 
 
-def _are_names(values: list[Any]) -> bool:
+def _are_names(values: Sequence[object]) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
