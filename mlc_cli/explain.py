@@ -43,8 +43,8 @@ EXPLANATIONS = {
     "MLC4": Explanation(
         "not enough memory or disk, or a device is missing",
         "The work is right, and this machine cannot do it now.",
-        "`mlc_cli doctor` says what there is, `ulimit -v` a limit of addresses. Smaller: --quantization q4f16_1, --overrides context_window_size=4096. "
-        "`mlc_cli cache prune --all` frees disk space.",
+        "`mlc_cli doctor` says what there is, `ulimit -v` a limit of addresses. Smaller: --quantization q4f16_1, "
+        "--overrides context_window_size=4096. `mlc_cli cache prune --all` frees disk space.",
         4,
     ),
     "MLC5": Explanation(

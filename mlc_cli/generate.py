@@ -87,7 +87,7 @@ def generate(
         raise UsageError("no prompt", hint='give --prompt "…", or pipe text to standard input')
     if top_logprobs is not None and not as_json:
         raise UsageError("--top-logprobs is a part of the JSON object", hint="add --json")
-    _check(choice, max_tokens, top_logprobs, count, num_draft, images)
+    _check(choice, max_tokens, top_logprobs, count, num_draft, draft, images)
     with (
         running.load(model, with_draft(preparing, draft), threads) as llm,
         guesses(model, preparing, draft, num_draft, threads) as speculation,
@@ -117,6 +117,7 @@ def _check(
     top_logprobs: int | None,
     count: int,
     num_draft: int | None,
+    draft: str | None,
     images: tuple[str, ...],
 ) -> None:
     """Raise UsageError for options that no model can follow, before one is prepared."""
@@ -124,6 +125,8 @@ def _check(
     check_guesses(num_draft)
     if count < 1:
         raise UsageError(f"-n is {count}; expected at least 1")
+    if count > 1 and (num_draft or draft):
+        raise UsageError("--num-draft is for one answer; got -n above 1")
     for image in images:
         if not Path(image).is_file():
             raise UsageError(f"--image: {image} is no file")
@@ -133,8 +136,6 @@ def _several(llm: LLM, ids: list[int], sampling: Sampling, count: int, speculati
     """Print several answers, computed as a batch."""
     from mlc_runtime.batch import generate_batch
 
-    if speculation["num_draft"]:
-        raise UsageError("--num-draft is for one answer; got -n above 1")
     results = generate_batch(llm.model, llm.tokenizer, [ids] * count, sampling)
     if as_json:
         console.write_json("generate_batch/1", {"answers": [as_dict(result, llm) for result in results]})

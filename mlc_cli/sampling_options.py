@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 FILTERS = ("top_k", "top_p", "min_p", "typical_p")
-PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty")
+PENALTIES = ("presence", "frequency", "repetition")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Choice:
         from mlc_runtime.sampling import Filters, Sampling, given
 
         filters = {name: getattr(self, name) for name in FILTERS}
-        penalties = {name: getattr(self, name) for name in PENALTIES}
+        penalties = {name: getattr(self, f"{name}_penalty") for name in PENALTIES}
         Sampling(
             max_tokens=None if max_tokens == UNTIL_FULL else max_tokens,
             temperature=self._temperature or 0.0,

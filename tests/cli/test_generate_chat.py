@@ -106,7 +106,7 @@ def test_penalties_reach_the_sampler(folder, options, zeros):
         (["--max-tokens", "0"], "max_tokens is 0"),
         (["--logit-bias", "7"], "--logit-bias: got '7'; expected ID=BIAS, as 50256=-100"),
         (["--logit-bias", "7=101"], "logit_bias of token 7 is 101.0; expected -100 to 100"),
-        (["--threads", "0"], "number of threads is 0"),
+        (["--threads", "0"], "--threads: got 0; expected 1 to 256"),
         (["--top-k", "-1"], "top_k is -1; expected an integer of at least 0"),
         (["--min-p", "2"], "min_p is 2.0; expected 0 to 1"),
         (["--typical-p", "0"], "typical_p is 0.0; expected more than 0"),
@@ -240,10 +240,11 @@ def test_chat_with_images(image_folder):
         assert result.stdout == f"{answer}\n{llm.tokenizer.decode(greedy(second, 6, 260))}\n"
 
 
-def test_a_model_of_text_refuses_images(folder):
+def test_a_model_of_text_refuses_images(folder, tmp_path):
     assert "error: fake models take no images" in conversation(folder, "/image x.png").stderr
+    (tmp_path / "x.png").touch()
     with pytest.raises(MLCError, match="fake models take no images"):
-        run(generate, folder, "-p", "x", "--image", "x.png")
+        run(generate, folder, "-p", "x", "--image", tmp_path / "x.png")
 
 
 def test_chat_messages_of_several_lines(folder, llm):
