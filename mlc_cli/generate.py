@@ -13,7 +13,6 @@ from mlc_cli.options import json_option
 from mlc_cli.preparing import model_options
 from mlc_cli.sampling_options import (
     Choice,
-    Guesses,
     check_guesses,
     draft_option,
     guesses,
@@ -98,7 +97,7 @@ def generate(
         else:
             ids = llm.encode(text, images)
         if count != 1:
-            _several(llm, ids, sampling, count, speculation, as_json)
+            _several(llm, ids, sampling, count, as_json)
             return
         stream = llm.stream(ids, sampling, **speculation)
         for piece in stream:
@@ -132,7 +131,7 @@ def _check(
             raise UsageError(f"--image: {image} is no file")
 
 
-def _several(llm: LLM, ids: list[int], sampling: Sampling, count: int, speculation: Guesses, as_json: bool) -> None:
+def _several(llm: LLM, ids: list[int], sampling: Sampling, count: int, as_json: bool) -> None:
     """Print several answers, computed as a batch."""
     from mlc_runtime.batch import generate_batch
 

@@ -69,6 +69,7 @@ def test_help_lists_the_commands_and_imports_nothing_heavy():
         "cache",
         "doctor",
         "explain",
+        "schema",
         "check_kernels",
         "debug_chat",
         "debug_compare",
