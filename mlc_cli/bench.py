@@ -12,6 +12,7 @@ from mlc_cli import console, running
 from mlc_cli.options import FILE, json_option
 from mlc_cli.preparing import model_options
 from mlc_errors import UsageError
+from mlc_files import check_writable
 
 if TYPE_CHECKING:
     from mlc_evaluation.benchmark import BenchReport, Percentiles
@@ -70,10 +71,12 @@ def bench(
 
     if html and not profile:
         raise UsageError("--html is for --profile", hint="add --profile")
-    peer = _peer(compare, compare_python)
-    files = running.files(model, preparing, threads)
+    if html:
+        check_writable(html, "the page")
     lengths = _numbers("prompt-lengths", prompt_lengths)
     options = BenchOptions(lengths, generate, _numbers("batch", batch), _numbers("depth", depth), repeat)
+    peer = _peer(compare, compare_python)
+    files = running.files(model, preparing, threads)
     report, found = bench(files, options), None
     compared = peer.measure(options, report.threads) if peer else None
     if profile:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mlc_cli import console
-from mlc_cli.options import json_option, kv_cache_dtype_option
+from mlc_cli.options import MODEL, json_option, kv_cache_dtype_option
 
 if TYPE_CHECKING:
     from mlc_toolchain.check_kernels import CheckReport
@@ -35,7 +35,7 @@ COLUMNS = (
 
 
 @click.command("check_kernels")
-@click.argument("model", metavar="MODEL")
+@click.argument("model", metavar="MODEL", type=MODEL)
 @click.option("--quantization", metavar="NAME", help="Quantization scheme. Default: the config's.")
 @click.option("--device", default="cuda", show_default=True, metavar="TARGET", help="A CUDA target: cuda:sm_90a.")
 @kv_cache_dtype_option

@@ -10,6 +10,7 @@ import click
 from mlc_cli import console
 from mlc_cli.options import (
     FOLDER,
+    MODEL,
     device_option,
     json_option,
     kv_cache_dtype_option,
@@ -24,7 +25,7 @@ COLLECT_AFTER = 100_000
 
 
 @click.command("compile")
-@click.argument("model", metavar="MODEL")
+@click.argument("model", metavar="MODEL", type=MODEL)
 @click.option("--quantization", metavar="NAME", help="Quantization scheme. Default: the config's.")
 @model_type_option
 @device_option

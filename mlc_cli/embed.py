@@ -13,6 +13,7 @@ from mlc_cli import console, running
 from mlc_cli.options import FILE, json_option
 from mlc_cli.preparing import model_options
 from mlc_errors import MLCError, UsageError
+from mlc_files import check_writable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,8 +55,7 @@ def embed(
     [texts, elements], in order. With --json, an object that says what was written takes the place of the vectors if
     these go to a file, and errors are objects.
     """
-    if output is not None and output.suffix not in (ARRAY, LINES):
-        raise UsageError(f"--output: got {output.name!r}; expected the suffix {ARRAY} or {LINES}")
+    _check(output, pooling)
     given = _texts(texts, file)
     with running.load(model, preparing, threads, continues_text=False) as llm:
         vectors = llm.embed(
@@ -72,6 +72,18 @@ def embed(
         console.write_json("embed_file/1", {"output": output, "texts": count, "elements": elements})
     elif not as_json:
         console.note(f"{len(vectors)} texts, {vectors.shape[1]} elements each")
+
+
+def _check(output: Path | None, pooling: str | None) -> None:
+    """Raise MLCError for options that no model can follow, before one is prepared."""
+    from mlc_runtime.embedding import POOLINGS
+
+    if pooling is not None and pooling not in POOLINGS:
+        raise UsageError(f"--pooling: got {pooling!r}; expected one of {', '.join(POOLINGS)}")
+    if output is not None and output.suffix not in (ARRAY, LINES):
+        raise UsageError(f"--output: got {output.name!r}; expected the suffix {ARRAY} or {LINES}")
+    if output is not None:
+        check_writable(output, "the vectors")
 
 
 def _texts(texts: Sequence[str], file: Path | None) -> list[str]:

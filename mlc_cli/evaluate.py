@@ -58,8 +58,8 @@ def evaluate(
     as in llama.cpp's perplexity tool, so that figures for the same text and window are comparable.
     """
     from mlc_evaluation.multiple_choice import answer, read_questions
+    from mlc_evaluation.perplexity import check_windows, windows_of
     from mlc_evaluation.perplexity import evaluate as score
-    from mlc_evaluation.perplexity import windows_of
     from mlc_evaluation.scorers import CompiledScorer
     from mlc_toolchain.prepare_plan import PrepareOptions
     from mlc_toolchain.text_files import read_text
@@ -68,6 +68,8 @@ def evaluate(
         raise UsageError("nothing to evaluate", hint="give --text FILE, --choices FILE, or both")
     if against and text is None:
         raise UsageError("--against measures a divergence on a text", hint="give --text FILE")
+    check_windows(window, windows)
+    content = read_text(text) if text else ""
     questions = read_questions(choices) if choices else []
     others = PrepareOptions(device=preparing.device)
     with ExitStack() as stack:
@@ -82,7 +84,7 @@ def evaluate(
         if len(models) <= len(compare):
             raise UsageError("--compare: a model is named twice")
         if text:
-            found = windows_of(read_text(text), llm.tokenizer, window, windows)
+            found = windows_of(content, llm.tokenizer, window, windows)
             reference = (against, _reference(against, model, opened)) if against else None
             with console.late_progress() as progress:
                 report = score(models, found, reference, progress)

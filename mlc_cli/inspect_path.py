@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from mlc_cli import console
-from mlc_cli.options import json_option
+from mlc_cli.options import MODEL, json_option
 
 TABLES = ("functions", "libraries", "tensors")
 
 
 @click.command("inspect")
-@click.argument("path", metavar="PATH")
+@click.argument("path", metavar="PATH", type=MODEL)
 @click.option("--tensors", is_flag=True, help="List all tensors.")
 @json_option
 def inspect_path(path: str, tensors: bool, as_json: bool) -> None:

@@ -13,17 +13,33 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-class _NamedPath(click.Path):
-    """A path to write to. Refuses the empty string, which would be the current folder."""
+EMPTY = "the name is empty; . is the current folder"
+
+
+class NamedPath(click.Path):
+    """A path that has a name: an empty one would be the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
-            self.fail("the name is empty; . is the current folder", param, ctx)
+            self.fail(EMPTY, param, ctx)
         return super().convert(value, param, ctx)
 
 
+class Name(click.ParamType):
+    """The name of a model, which is not empty."""
+
+    name = "model"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail(EMPTY, param, ctx)
+        return value
+
+
+MODEL = Name()
+
 # A Hugging Face folder, its config.json, a .gguf file, or HF://owner/name.
-source_argument = click.argument("source", metavar="MODEL")
+source_argument = click.argument("source", metavar="MODEL", type=MODEL)
 
 quantization_option = click.option(
     "--quantization", required=True, metavar="NAME", help="Quantization scheme: q0f32, q0f16, q4f16_1, ..."
@@ -61,7 +77,7 @@ model_lib_option = click.option(
 output_folder_option = click.option(
     *("-o", "--output"),
     required=True,
-    type=_NamedPath(file_okay=False, path_type=Path),
+    type=NamedPath(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Output folder; created if missing.",
 )
@@ -69,7 +85,7 @@ output_folder_option = click.option(
 output_file_option = click.option(
     *("-o", "--output"),
     required=True,
-    type=_NamedPath(dir_okay=False, path_type=Path),
+    type=NamedPath(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Output file.",
 )

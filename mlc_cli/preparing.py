@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mlc_cli import console
-from mlc_cli.options import model_lib_option
+from mlc_cli.options import MODEL, model_lib_option
 
 if TYPE_CHECKING:
     from mlc_toolchain.prepare import PreparedModel
     from mlc_toolchain.prepare_plan import PrepareOptions
 
 # A model folder, a checkpoint folder, its config.json, a .gguf file, or HF://owner/name[@revision][:file.gguf].
-model_argument = click.argument("model", metavar="MODEL")
+model_argument = click.argument("model", metavar="MODEL", type=MODEL)
 
 _OPTIONS = (
     click.option(

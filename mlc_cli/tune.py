@@ -11,6 +11,7 @@ from mlc_cli import console, plots
 from mlc_cli.options import (
     FILE,
     FOLDER,
+    MODEL,
     device_option,
     json_option,
     kv_cache_dtype_option,
@@ -25,7 +26,7 @@ COLUMNS = ("kernel", "calls", "default us", "best us", "gain", "trials", "failed
 
 
 @click.command("tune")
-@click.argument("model", metavar="MODEL")
+@click.argument("model", metavar="MODEL", type=MODEL)
 @click.option(
     "--database", required=True, type=FOLDER, metavar="DIR", help="Folder for the schedules; created if missing."
 )

@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from mlc_cli import console
-from mlc_cli.options import json_option
+from mlc_cli.options import NamedPath, json_option
 from mlc_errors import MLCError
 
 
 @click.command("verify")
-@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="FOLDER", type=NamedPath(path_type=Path))
 @json_option
 def verify(folder: Path, as_json: bool) -> None:
     """Check the model folder FOLDER without executing its code.

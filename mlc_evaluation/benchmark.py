@@ -31,6 +31,15 @@ class BenchOptions:
     depths: Sequence[int] = (0,)
     repeat: int = 5
 
+    def __post_init__(self) -> None:
+        """Raise UsageError for counts below one and depths below zero."""
+        counts = {"prompt-lengths": self.prompt_lengths, "batch": self.batches}
+        counts |= {"generate": [self.generate], "repeat": [self.repeat]}
+        least = {**dict.fromkeys(counts, 1), "depth": 0}
+        for name, values in {**counts, "depth": self.depths}.items():
+            if min(values, default=least[name]) < least[name]:
+                raise UsageError(f"--{name}: got {min(values)}; expected at least {least[name]}")
+
 
 @dataclass(frozen=True)
 class Percentiles:
@@ -210,13 +219,8 @@ def _with_limits(report: BenchReport, limits: MachineLimits, metadata: Mapping[s
 
 
 def _check(llm: LLM, options: BenchOptions) -> None:
-    """Raises UsageError for counts below one, and if a measurement needs a longer context or a larger batch."""
+    """Raise UsageError where a measurement needs a longer context or a larger batch."""
     spec = llm.model.spec
-    counts = {"prompt-lengths": options.prompt_lengths, "batch": options.batches}
-    counts |= {"generate": [options.generate], "repeat": [options.repeat]}
-    for name, values in counts.items():
-        if min(values, default=1) < 1:
-            raise UsageError(f"--{name}: got {min(values)}; expected at least 1")
     longest = max([*options.prompt_lengths, max(options.depths, default=0) + options.generate])
     if longest > spec.context_window_size:
         raise UsageError(

@@ -56,19 +56,34 @@ def read_questions(path: Path) -> list[Question]:
 def _question(path: Path, number: int, line: str) -> Question:
     try:
         entry: Mapping[str, Any] = json.loads(line)
+        if not isinstance(entry, dict):
+            raise ValueError("expected a JSON object")
         if "query" in entry:
-            question = Question(str(entry["query"]), tuple(map(str, entry["choices"])), int(entry["gold"]))
+            question = Question(entry["query"], tuple(entry["choices"]), int(entry["gold"]))
         else:
             labels, texts = entry["choices"]["label"], entry["choices"]["text"]
-            question = Question(
-                f"Question: {entry['question']}\nAnswer:", tuple(map(str, texts)), labels.index(entry["answerKey"])
-            )
+            if entry["answerKey"] not in labels:
+                raise ValueError(f"answerKey is {entry['answerKey']!r}; expected one of {labels}")
+            right = labels.index(entry["answerKey"])
+            question = Question(f"Question: {entry['question']}\nAnswer:", tuple(texts), right)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
         raise MLCError(f"{path}, line {number}: no question: {reason}") from None
-    if not 0 <= question.gold < len(question.choices):
-        raise MLCError(f"{path}, line {number}: gold is {question.gold}; there are {len(question.choices)} choices")
+    if problem := _problem(question):
+        raise MLCError(f"{path}, line {number}: {problem}")
     return question
+
+
+def _problem(question: Question) -> str:
+    """What is wrong with a question, empty if nothing is. A choice without a text would be certain."""
+    if not isinstance(question.query, str):
+        return f"query is {question.query!r}; expected a text"
+    for choice in question.choices:
+        if not isinstance(choice, str) or not choice:
+            return f"a choice is {choice!r}; expected a text that is not empty"
+    if not 0 <= question.gold < len(question.choices):
+        return f"gold is {question.gold}; there are {len(question.choices)} choices"
+    return ""
 
 
 def answer(model: Scorer, tokenizer: Tokenizer, questions: Sequence[Question]) -> ChoiceScore:

@@ -75,13 +75,20 @@ class EvaluationReport:
     reference: ModelScore | None = None
 
 
+def check_windows(size: int, limit: int | None) -> None:
+    """Raise UsageError for a size below 4 and a number of windows below 1."""
+    if size < 4:
+        raise UsageError(f"--window: got {size}; expected at least 4")
+    if limit is not None and limit < 1:
+        raise UsageError(f"--windows: got {limit}; expected at least 1")
+
+
 def windows_of(text: str, tokenizer: Tokenizer, size: int, limit: int | None = None) -> Windows:
     """The first ``limit`` windows of a text, by default all; an incomplete last window is dropped.
 
-    Raises UsageError for a size below 4 and for a text shorter than a window.
+    Raises UsageError as ``check_windows``, and for a text that fills no window.
     """
-    if size < 4:
-        raise UsageError(f"--window: got {size}; expected at least 4")
+    check_windows(size, limit)
     ids, start = tokenizer.encode(text), tokenizer.encode("")
     count = len(ids) // size if limit is None else min(limit, len(ids) // size)
     if count < 1:
