@@ -53,7 +53,7 @@ def debug_chat(
     is 1 if a result has a NaN or an infinity, or if a kernel departs.
     """
     from mlc_evaluation.comparison import compare_with_transformers
-    from mlc_evaluation.debug_chat import prompt_ids, write_kernels
+    from mlc_evaluation.debug_chat import check_request, prompt_ids, write_kernels
     from mlc_evaluation.transformers_model import TransformersModel, checkpoint_path
 
     if debug_dir is None and compare is None:
@@ -62,6 +62,8 @@ def debug_chat(
         if compare is None:
             raise UsageError("--plot is for --compare", hint="add --compare hf:PATH")
         plots.check_plot(plot)
+    if debug_dir is not None:
+        check_request(generate_len, debug_dir)
     reference = TransformersModel(checkpoint_path(compare)) if compare else None
     report, comparison = None, None
     with running.observed(running.files(model, preparing, threads), as_json) as llm:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mlc_errors import UsageError
+from mlc_errors import UnsupportedError, UsageError
 from mlc_evaluation.machine_limits import has_int8, machine_name, measure_int8, measure_limits
 from mlc_evaluation.observed import ModelFiles
 from mlc_evaluation.step_costs import StepCost, step_cost
@@ -219,8 +219,10 @@ def _with_limits(report: BenchReport, limits: MachineLimits, metadata: Mapping[s
 
 
 def _check(llm: LLM, options: BenchOptions) -> None:
-    """Raise UsageError where a measurement needs a longer context or a larger batch."""
+    """Raise UnsupportedError for an encoder-decoder, UsageError for a context or a batch that the library lacks."""
     spec = llm.model.spec
+    if spec.decoder_start is not None:
+        raise UnsupportedError("bench measures models without an encoder")
     longest = max([*options.prompt_lengths, max(options.depths, default=0) + options.generate])
     if longest > spec.context_window_size:
         raise UsageError(

@@ -78,15 +78,20 @@ class KernelFiles:
         return ""
 
 
-def write_kernels(llm: LLM, ids: list[int], generate_len: int, folder: Path) -> DebugReport:
-    """Generate ``generate_len`` greedy tokens after ``ids`` and write the arguments of every kernel to ``folder``.
-
-    llm: an observed model. Raises UsageError for a length below 1 and for a folder that is not empty.
-    """
+def check_request(generate_len: int, folder: Path) -> None:
+    """Raise UsageError for a length below 1 and for a folder that has files."""
     if generate_len < 1:
         raise UsageError(f"--generate-len is {generate_len}; expected at least 1")
     if folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"--debug-dir: {folder} is not empty", hint="give a new folder")
+
+
+def write_kernels(llm: LLM, ids: list[int], generate_len: int, folder: Path) -> DebugReport:
+    """Continue ``ids`` by ``generate_len`` greedy tokens and write what every kernel computed to ``folder``.
+
+    llm: an observed model. Raises UsageError as ``check_request``.
+    """
+    check_request(generate_len, folder)
     files = KernelFiles(folder)
     tokens = _answer(llm.new_session(), ids, generate_len, files)
     text = llm.tokenizer.decode(tokens)

@@ -73,6 +73,8 @@ CASES = {
     "bench DIR --profile --html no/x.html": (1, "cannot write the page: No such file or directory\n  in   no/x.html"),
     "embed DIR --text x --pooling foo": (2, "--pooling: got 'foo'; expected one of mean, cls, last"),
     "embed DIR --text x -o no/x.npy": (1, "cannot write the vectors: No such file or directory\n  in   no/x.npy"),
+    "debug_chat DIR -p x --debug-dir .": (2, "--debug-dir: . is not empty"),
+    "debug_chat DIR -p x --debug-dir new --generate-len 0": (2, "--generate-len is 0; expected at least 1"),
     "ir_opt BIN": (1, "BIN is not UTF-8 text: byte 0x80 at position 0"),
     "ir_opt /dev/zero": (1, "/dev/zero is not a regular file"),
 }
