@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
+from pathlib import Path
 
 import numpy as np
 
 from mlc_errors import MLCError, UsageError
 from mlc_runtime.arguments import Sizes, allocate, check_arguments
 from mlc_runtime.arrays import to_tensor, tvm_ffi
+from mlc_runtime.kept_weights import identity, kept_path, read_kept, write_kept
 from mlc_runtime.library import Context, ForkSafeLock, Library
 from mlc_runtime.memory import Array
 from mlc_runtime.model_spec import ParamSpec, model_spec
 from mlc_runtime.pool import SequencePool
-from mlc_runtime.weights import LoadProgress, Params, TensorCache, load_params, packed_array
+from mlc_runtime.weights import LoadProgress, Params, TensorCache, check_params, load_params, packed_array
 
 Call = Callable[[], object]
 Inputs = Mapping[str, Array | tvm_ffi.Tensor]
@@ -39,7 +41,8 @@ class CompiledModel:
         self.context = Context(library, num_threads)
         self.memory = self.context.memory
         self.memory.defer()
-        self.params: Params = load_params(self.spec.params, weights, self._pack, progress, self.memory)
+        kept = None if library.is_for_gpu else read_kept(*kept_for(library, weights), self.spec.params)
+        self.params: Params = load_params(self.spec.params, weights, self._pack, progress, self.memory, kept)
         self._packed_params = to_tensor(self.params.table)
 
     @cached_property
@@ -101,6 +104,36 @@ class CompiledModel:
 
     def _pack(self, function: str, source: tvm_ffi.Tensor, packed: tvm_ffi.Tensor) -> None:
         self.context.bound(function, source, packed)()
+
+
+def kept_for(library: Library, weights: TensorCache) -> tuple[Path, str | None]:
+    """The file of packed weights of a library, and what it has to be made of."""
+    return kept_path(library.path), identity(library.metadata, weights.folder, weights.shards)
+
+
+def keep_weights(library: Library, weights: TensorCache) -> bool:
+    """Write the weights as the library packs them to a file beside it, if the system will map that in huge pages.
+
+    Raises OSError where that is not possible; MLCError where the library does not run here or does not fit.
+    """
+    specs = model_spec(library.metadata).params
+    (path, key), packed = kept_for(library, weights), [s for s in specs if s.packed is not None]
+    if key is None or library.is_for_gpu or not packed:
+        return False
+    check_params(specs, weights)
+    context = Context(library, None)
+
+    def pack(function: str, source: tvm_ffi.Tensor, packed: tvm_ffi.Tensor) -> None:
+        context.bound(function, source, packed)()
+
+    try:
+        write_kept(path, key, specs, (packed_array(s, weights.read(s.name), pack, context.memory) for s in packed))
+    finally:
+        context.close()
+    if read_kept(path, key, specs) is None:
+        path.unlink()
+        return False
+    return True
 
 
 def _in_turn(call: Call, finish: Call) -> None:

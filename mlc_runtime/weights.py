@@ -13,6 +13,7 @@ import numpy as np
 
 from mlc_errors import MLCError
 from mlc_runtime.arrays import aligned_copy, dtype_of
+from mlc_runtime.kept_weights import KeptWeights
 from mlc_runtime.memory import HOST, Array, HostMemory, return_free_memory
 from mlc_runtime.model_spec import ParamSpec
 from mlc_runtime.weight_index import Shard, TensorRecord, damaged, is_plain_name, read_shards
@@ -31,8 +32,8 @@ class TensorCache:
         self.folder = Path(folder)
         self.records: dict[str, TensorRecord] = {}
         self._maps: dict[str, mmap.mmap] = {}
-        self.index, shards = read_shards(self.folder)
-        for shard in shards:
+        self.index, self.shards = read_shards(self.folder)
+        for shard in self.shards:
             self._add_shard(shard, verify)
 
     def read(self, name: str) -> np.ndarray:
@@ -121,16 +122,19 @@ def load_params(
     pack: Callable[[str, object, object], None],
     progress: LoadProgress | None = None,
     memory: HostMemory = HOST,
+    kept: KeptWeights | None = None,
 ) -> Params:
     """Map or pack every parameter in `specs`; pack(function, source, destination) calls the library.
 
-    memory: the memory that the library's functions read. Needs memory for one tensor besides the result. Raises
-    MLCError with a list of the parameters that the folder lacks or has with another shape or dtype.
+    memory: where the library's functions read them. kept: those that have been packed before. Memory beyond the result
+    is one tensor. Raises MLCError that lists the parameters that are missing from the folder or have another shape or
+    type there.
     """
     check_params(specs, cache)
     total, done, arrays = sum(cache.records[s.name].nbytes for s in specs), 0, []
     for spec in specs:
-        arrays.append(_load(spec, cache, pack, memory))
+        found = kept.find(spec) if kept is not None else None
+        arrays.append(_load(spec, cache, pack, memory) if found is None else found)
         done += cache.records[spec.name].nbytes
         if progress:
             progress(len(arrays), len(specs), done, total)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from mlc_compiler.optimization import DEFAULT_LEVEL
 from mlc_errors import MLCError, ResourceError, UsageError
 from mlc_runtime.host import free_memory
+from mlc_runtime.library import Library
+from mlc_runtime.model import keep_weights
 from mlc_runtime.weight_index import read_shards
+from mlc_runtime.weights import TensorCache
 from mlc_toolchain import model_cache
 from mlc_toolchain.chat_config import read_chat_config
 from mlc_toolchain.compile import CompileOptions, check_options, compile_model
@@ -94,6 +98,8 @@ def prepare(plan: Plan, options: PrepareOptions, progress: Progress) -> None:
     if compiling:
         _make_entry(plan)
         compile_model(compiling, progress)
+        if plan.in_cache:
+            _keep_weights(plan)
 
 
 def report_of(plan: Plan, options: PrepareOptions) -> PreparationReport:
@@ -151,6 +157,13 @@ def _convert(plan: Plan, options: PrepareOptions, progress: Progress) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     model_cache.publish(folder, plan.folder, model_cache.Manifest(plan.model, made.scheme, model_cache.tool_stamp()))
+
+
+def _keep_weights(plan: Plan) -> None:
+    """Keep the weights as the library packs them. Those that are not kept are packed when they are loaded: for lack of
+    space on the disk, or of a library that runs here."""
+    with suppress(MLCError, OSError):
+        keep_weights(Library(plan.library), TensorCache(plan.folder))
 
 
 def _make_entry(plan: Plan) -> None:

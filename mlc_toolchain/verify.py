@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mlc_errors import MLCError, UsageError
 from mlc_files import check_library, md5_of
+from mlc_runtime.kept_weights import SUFFIX, is_whole
 from mlc_runtime.metadata import read_metadata
 from mlc_runtime.model_spec import model_spec
 from mlc_runtime.stamp import STAMP, check_stamp
@@ -43,9 +44,10 @@ class Verification:
 def verify_folder(folder: Path, progress: Progress = silent) -> Verification:
     """Check a model folder without executing its code.
 
-    Weights: every tensor lies within its shard, none overlap, and each shard has the index's MD5 checksum.
-    Configuration and tokenizer can be read. Each ``.so``: its checksum, the configuration that it was compiled for, and
-    that its parameters are among the weights. Raises UsageError if the path is not a folder.
+    Weights: every record within its shard, no two that overlap, the index's MD5 sum of each shard. The configuration
+    and the tokenizer. Each ``.so``: its checksum, the configuration that it was compiled for, and that its parameters
+    are among the weights. Packed weights that are kept for a library: their checksum. Raises UsageError for what is no
+    folder.
     """
     if not folder.is_dir():
         raise UsageError(
@@ -55,6 +57,7 @@ def verify_folder(folder: Path, progress: Progress = silent) -> Verification:
     if not checks[-1].problem and read_chat_config(folder).tokenizer_files:
         checks.append(_check("tokenizer", lambda: f"{Tokenizer(folder).vocab_size} tokens"))
     checks += [_check(path.name, partial(_library, folder, path)) for path in sorted(folder.glob("*.so"))]
+    checks += [_check(path.name, partial(_kept, path)) for path in sorted(folder.glob(f"*{SUFFIX}"))]
     return Verification(folder, tuple(checks))
 
 
@@ -105,3 +108,9 @@ def _library(folder: Path, path: Path) -> str:
     check_params(model_spec(metadata).params, TensorCache(folder))
     tied = "for this configuration" if STAMP in metadata else "without a record of its configuration"
     return f"compiled {tied}, version {metadata.get('compiler_version')}"
+
+
+def _kept(path: Path) -> str:
+    if not is_whole(path):
+        raise MLCError("it does not have its checksum; delete it, and weights are packed when they are loaded")
+    return "packed weights"

@@ -9,14 +9,17 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mlc_errors import MLCError, ResourceError, UsageError
-from mlc_runtime import LLM
+from mlc_runtime import LLM, kept_weights, weights
+from mlc_runtime.model_spec import ParamSpec
 from mlc_toolchain import model_cache, preparation
 from mlc_toolchain.chat_config import read_chat_config
 from mlc_toolchain.prepare import prepared_model, preview
 from mlc_toolchain.prepare_plan import PrepareOptions, plan_preparation
+from mlc_toolchain.verify import verify_folder
 from tests.e2e.building import run_command
 
 SOURCE = Path(__file__).parents[1] / "data" / "reference" / "source"
@@ -54,9 +57,36 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "prepare", lambda *_: pytest.fail("there is nothing to do"))
 
 
+def mapped_only(spec: ParamSpec, source: np.ndarray, *_: object) -> np.ndarray:
+    """A parameter that is read as it is stored; any that would be packed fails the test."""
+    assert spec.packed is None
+    return source
+
+
 def contents(folder: Path) -> dict[str, bytes]:
-    """The files of a model folder but for libraries and the manifest."""
-    return {p.name: p.read_bytes() for p in folder.iterdir() if p.suffix != ".so" and p.name != model_cache.MANIFEST}
+    """The files of a model folder but for libraries, what is kept for them, and the manifest."""
+    made = {path for path in folder.iterdir() if path.suffix in (".so", kept_weights.SUFFIX)}
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p not in made and p.name != model_cache.MANIFEST}
+
+
+def test_packed_weights_are_kept_with_the_library(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are mapped where the system has huge pages for them, as this test pretends, and go with the entry."""
+    monkeypatch.setenv("MLC_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(kept_weights, "huge_bytes", lambda address: 1 << 40)
+    found = prepared_model(str(filled), CPU)
+    kept = found.library.with_suffix(kept_weights.SUFFIX)
+    assert [c.problem for c in verify_folder(found.folder).checks if c.file == kept.name] == [""]
+    with monkeypatch.context() as patch:
+        patch.setattr(weights, "packed_array", mapped_only)
+        with LLM(found.folder, found.library) as llm:
+            mapped = llm.logits([1, 2])
+    (entry,) = model_cache.entries()
+    assert entry.nbytes >= kept.stat().st_size
+    kept.unlink()
+    with LLM(found.folder, found.library) as llm:
+        np.testing.assert_array_equal(llm.logits([1, 2]), mapped)
 
 
 def test_the_files_are_those_of_the_single_commands(filled: Path, tmp_path: Path):
