@@ -136,7 +136,7 @@ class _Chunks:
         self.add(np.zeros(count, np.uint8))
 
     def flush(self) -> None:
-        data = self.buffer[: self.used]
+        data = self.buffer[: self.used].data
         self.sum.update(data)
         self.file.write(data)
         self.used = 0
