@@ -1,11 +1,11 @@
-"""How far quantized weights are from float32 ones: Kullback-Leibler divergence on held-out text, beside the size.
+"""Accuracy of quantized weights: Kullback-Leibler divergence from float32 on held-out text, and the size.
 
 python benchmarks/accuracy.py MODEL_FOLDER --scratch DIR q4f16_1 q4f16_nl+calibration=auto llama.cpp:Q4_K_M+imatrix
 
-A name is a scheme of ours, with ``+`` and options of ``convert_weight``, or a type of llama.cpp with the mixture that
-it chooses, ``+imatrix`` with an importance matrix. Weights are dequantized into the model of transformers: activations
-are not quantized, so that figures are those of the weights. The text (``accuracy_texts``) is read in parts of 512
-tokens, each from an empty cache. A row goes to the results when it is measured; those that are there are left alone.
+A name is a scheme of this project followed by ``+`` and options of ``convert_weight``, or a type of llama.cpp with its
+default mixture, ``+imatrix`` with an importance matrix. Weights are dequantized into transformers' model, without
+quantized activations, so that only the weights differ. The text (``accuracy_texts``) is read in parts of 512
+tokens, each with an empty cache. Each row is saved when it is measured; existing rows are not measured again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 class Record:
-    """The results of one model, in a file: facts about the model, and rows."""
+    """The results file of one model: facts about the model, and rows."""
 
     def __init__(self, path: Path):
         self._path = path

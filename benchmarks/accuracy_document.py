@@ -1,4 +1,4 @@
-"""Writes docs/accuracy.md from the results: python benchmarks/accuracy_document.py > docs/accuracy.md"""
+"""Write docs/accuracy.md from the results: python benchmarks/accuracy_document.py > docs/accuracy.md"""
 
 from __future__ import annotations
 
@@ -13,36 +13,39 @@ MODELS = {
     "off-grid": "accuracy_model.py CHECKPOINT build/off-grid",
     "small": "accuracy_small_model.py build/small",
 }
-"""The folders' names, and how their models are made."""
+"""Result folders, and the commands that create their models."""
 BEST = "q4f16_nl+calibration=auto+method=gptq"
 K_QUANTS = "llama.cpp:Q4_K_M"
 HEAD = """# Accuracy of quantized weights
 
-How far the distributions of the next token are from those of the float32 model: the Kullback-Leibler divergence in
-nats, its mean with the standard error and its 99 % quantile, how often both have the same most likely token, and the
-perplexity. Written by `benchmarks/accuracy_document.py` from `benchmarks/results/accuracy-*.json`.
+This page compares models with quantized weights with the float32 model: the Kullback-Leibler (KL) divergence of the
+next token's distribution in nats (mean with standard error, and 99 % quantile), the share of positions where both have
+the same most likely token, and the perplexity. `benchmarks/accuracy_document.py` writes it from
+`benchmarks/results/accuracy-*.json`.
 
-- Text: Newton's *Opticks*, a book of 1730 that the package apache-tvm-ffi carries, and what installed packages say of
-  themselves; parts of 512 tokens, evenly over both. Calibration reads another kind, Python's language reference, and
-  training a third, docstrings.
-- Errors take parts as independent, not tokens. Errors of ratios are smaller, because both rows read the same parts.
+- Text: Newton's *Opticks*, a book of 1730 that the package apache-tvm-ffi contains, and descriptions of installed
+  packages, in parts of 512 tokens, evenly from both. Calibration reads a different kind of text, Python's language
+  reference, and training a third, docstrings.
+- Standard errors assume that parts, not tokens, are independent. Errors of ratios are smaller, because both rows read
+  the same parts.
 - Weights are dequantized into transformers' model: activations are not quantized (for these see
   `benchmarks/divergence.py`), and everything is computed in float32.
-  Bits are those of the whole file, norms and headers as well, for each weight.
-- Files of llama.cpp have the mixture of types that it chooses, and no importance matrix, whereas
-  `--calibration` has measured a text."""
+  Bits per weight are those of the whole file, including norms and headers.
+- Files of llama.cpp have its default mixture of types, without an importance matrix, whereas `--calibration` measures
+  a text."""
 
 
 DEFAULT = """## The default
 
-Where no scheme is named, checkpoints are prepared in `q4f16_nl` with `--calibration auto`: less than a quarter of the
-divergence of `q4f16_1` at the same size. `--method gptq` takes off a seventh of it, `--bits 4.6` some more, each for
-several times the time. `q4f16_1` is for files that other engines read.
+If no scheme is named, checkpoints are converted to `q4f16_nl` with `--calibration auto`: less than a quarter of the
+divergence of `q4f16_1` at the same size. `--method gptq` reduces it by another seventh and `--bits 4.6` further, each
+for several times the conversion time. Use `q4f16_1` for files that other engines read.
 
-A file of SmolLM2-135M in Q4_K_M takes 6.17 bits a weight: llama.cpp's K types take rows of a multiple of 256, which
-most of its matrices do not have, and it stores these in 5 or 8 bits. `--bits 6.17` has less than a third of its
-divergence in the same size, `--bits 4.6` nearly twice its divergence in three quarters of it. The small model has such
-rows. It has read little, the text is of another kind, and its divergences are small: it says less than SmolLM2 does."""
+SmolLM2-135M in Q4_K_M takes 6.17 bits per weight: llama.cpp's K types need rows of a multiple of 256 weights, which
+most of its matrices do not have, and llama.cpp stores these in 5 or 8 bits. `--bits 6.17` has less than a third of its
+divergence at the same size, `--bits 4.6` nearly twice its divergence at three quarters of the size. The small model has
+such rows. It was trained on little text of another kind, and its divergences are small: it is less significant than
+SmolLM2."""
 
 
 def section(folder: str, how: str) -> str:
@@ -86,7 +89,7 @@ def _row(r: dict[str, Any]) -> str:
 
 
 def _comparisons(rows: dict[str, dict[str, Any]]) -> list[str]:
-    """Divergences of pairs of rows, one over the other."""
+    """The table of ratios of divergences between pairs of rows."""
     mixtures = [name for name in sorted(rows, key=lambda name: rows[name]["bits"]) if name.startswith(f"{BEST}+bits=")]
     pairs = [(BEST, "q4f16_1"), *((name, K_QUANTS) for name in mixtures)]
     known = [_comparison(rows[name], rows[other]) for name, other in pairs if name in rows]
@@ -100,7 +103,7 @@ def _comparison(row: dict[str, Any], other: dict[str, Any]) -> str:
 
 
 def ratio(numerators: np.ndarray, denominators: np.ndarray) -> tuple[float, float]:
-    """Of the means of two samples of the same parts [n], with its standard error (the delta method)."""
+    """The ratio of the means of two samples of the same parts [n], with its standard error (delta method)."""
     value = numerators.mean() / denominators.mean()
     spread = (numerators - value * denominators).std(ddof=1) / len(numerators) ** 0.5
     return float(value), float(spread / denominators.mean())

@@ -1,11 +1,11 @@
-"""A float32 model whose weights lie on no quantization grid, for measuring quantization.
+"""Make a float32 model whose weights are not on a quantization grid, for measuring quantization.
 
 python benchmarks/accuracy_model.py CHECKPOINT_FOLDER OUTPUT_FOLDER [--steps N]
 
-The one checkpoint at hand comes from a file with 4 bits (Q4_1), so that a 4-bit scheme with the same groups would find
-the grid again. To each weight of a layer a random number is added, uniform within half a step to both sides: what
-rounding took away is distributed like that. Then the model is trained, on docstrings of installed packages:
-weights become those of a trained model again, with the correlations that noise has not. Seeded.
+The only checkpoint available without a download is a 4-bit file (Q4_1), whose grid a 4-bit scheme with the same groups
+would recover. Uniform noise of half a step to both sides, the distribution of rounding errors, is added to each
+weight of a layer. Then the model is trained on docstrings of installed packages, which restores the correlations
+of trained weights. Seeded.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from accuracy_texts import training_text
 from accuracy_training import Facts, Run, train
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-GROUP, LEVELS = 32, 16  # of Q4_1
+GROUP, LEVELS = 32, 16  # Q4_1's group size and number of levels
 SEED = 0
 BATCH, LENGTH, RATE = 1, 256, 2e-4
 TITLE = "SmolLM2-135M-Instruct, off its grid and trained on"
 
 
 def dither(model: PreTrainedModel) -> None:
-    """Add noise to the matrices of the layers; tables of tokens have 8 bits in such files, and stay."""
+    """Add noise to the matrices of the layers; embedding tables, which have 8 bits in such files, are not changed."""
     generator = torch.Generator().manual_seed(SEED)
     for weight in matrices(model):
         groups = weight.view(-1, GROUP)
@@ -34,19 +34,19 @@ def dither(model: PreTrainedModel) -> None:
 
 
 def matrices(model: PreTrainedModel) -> Iterator[torch.Tensor]:
-    """Those of the layers, [N, K] each."""
+    """The matrices [N, K] of the layers."""
     for name, weight in model.named_parameters():
         if weight.ndim == 2 and "layers" in name:
             yield weight.data
 
 
 def grid_step(groups: torch.Tensor) -> torch.Tensor:
-    """Of weights in groups [n, GROUP], [n, 1]."""
+    """The step of the quantization grid of weights in groups [n, GROUP]: [n, 1]."""
     return (groups.amax(1, keepdim=True) - groups.amin(1, keepdim=True)) / (LEVELS - 1)
 
 
 def moved(model: PreTrainedModel, before: list[torch.Tensor]) -> float:
-    """The median change of a weight, in steps of the grid."""
+    """The median change of the weights, in steps of the grid."""
     changes = []
     for weight, old in zip(matrices(model), before, strict=True):
         groups = old.view(-1, GROUP)

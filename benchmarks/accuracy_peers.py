@@ -1,4 +1,4 @@
-"""Weights as llama.cpp quantizes them, dequantized."""
+"""Dequantized weights of llama.cpp's quantizer."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ HERE = Path(__file__).resolve().parent
 
 
 class PeerWeights:
-    """Of one checkpoint. Files are below ``scratch``, and the environment of llama.cpp.
+    """llama.cpp's weights of one checkpoint. Files and llama.cpp's environment are below ``scratch``.
 
-    squares: of the inputs of layers, by parameter.
+    squares: mean squares of the layers' inputs, by parameter.
     """
 
     def __init__(self, folder: Path, scratch: Path, squares: Callable[[], Mapping[str, np.ndarray]]):
@@ -33,13 +33,13 @@ class PeerWeights:
         self._files.mkdir(parents=True, exist_ok=True)
 
     def weights(self, name: str) -> Weights:
-        """name: ``llama.cpp:TYPE``, with the mixture of types that it chooses, or ``llama.cpp:TYPE+imatrix``."""
+        """The weights of ``llama.cpp:TYPE``, in its default mixture of types, or of ``llama.cpp:TYPE+imatrix``."""
         path = self.file(name.partition(":")[2])
         checkpoint = GGUFCheckpoint(path)
         return Weights({name: checkpoint.read(name) for name in checkpoint.names()}, path.stat().st_size)
 
     def file(self, kind: str) -> Path:
-        """``TYPE`` or ``TYPE+imatrix``; made when it is missing."""
+        """The GGUF file of ``TYPE`` or ``TYPE+imatrix``, created if missing."""
         path = self._files / f"{kind}.gguf"
         if not path.is_file():
             importance = [self._importance()] if kind.endswith(IMPORTANCE) else []
@@ -47,7 +47,7 @@ class PeerWeights:
         return path
 
     def run(self, module: str, *arguments: str | Path) -> None:
-        """A module of ``peers``, in the environment of llama.cpp."""
+        """Run a module of ``peers`` in the environment of llama.cpp."""
         command = [self._environments.python(LLAMA_CPP), "-m", module, *arguments]
         subprocess.run(command, check=True, capture_output=True, cwd=HERE, env={**os.environ, "PYTHONPATH": str(HERE)})
 
@@ -58,7 +58,7 @@ class PeerWeights:
 
 
 def importances(folder: Path, squares: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Of the layers' matrices, by GGUF's names; squares: of their inputs, by parameter."""
+    """Importances of the layers' matrices by GGUF name. squares: mean squares of their inputs, by parameter."""
     plan = plan_conversion(ConvertOptions(str(folder), "q4f16_1", folder / "unused")).plan
     names, found = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, len(plan.productions)), {}
     for production in plan.productions:

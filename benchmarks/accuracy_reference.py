@@ -1,4 +1,4 @@
-"""A float32 model in transformers on a held-out text, and how far models with other weights are from it."""
+"""The float32 reference model in transformers on a held-out text, and the divergence of models with other weights."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from mlc_evaluation.perplexity import Divergence, divergence_of
 
-PART = 512  # tokens that are read from an empty cache
+PART = 512  # tokens per part, each read with an empty cache
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Of a quantized model: by Hugging Face's names, dequantized; bytes of the file."""
+    """Dequantized weights of a quantized model by Hugging Face name, and the size of its file in bytes."""
 
     tensors: Mapping[str, np.ndarray]
     nbytes: int
@@ -27,7 +27,8 @@ class Weights:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Of one scheme. bits: of the file, per weight. divergence: from the float32 model; its error is that of parts.
+    """Accuracy of one quantization scheme. bits: average bits per weight over the whole file. divergence: from the
+    float32 model, with a standard error over parts.
 
     part_divergences: the means of parts of PART tokens, for comparing rows on the same text.
     """
@@ -44,8 +45,8 @@ class Accuracy:
 class Reference:
     """The float32 model and the text, ids [parts, PART].
 
-    Its log-probabilities, float16 [parts, PART, V], are kept in a file below ``scratch``, one for each text: what
-    installed packages say of themselves is a part of it.
+    Its log-probabilities, float16 [parts, PART, V], are cached in a file below ``scratch``, one per text, because the
+    text depends on the installed packages.
     """
 
     def __init__(self, folder: Path, positions: int, scratch: Path):
@@ -108,7 +109,7 @@ def log_probabilities(model: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor
 
 
 def loss(log_probability: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """Of the tokens after the first, [length - 1]."""
+    """The loss -log p of the tokens after the first, [length - 1]."""
     return -log_probability[torch.arange(len(ids) - 1), ids[1:]]
 
 

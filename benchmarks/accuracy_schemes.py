@@ -1,4 +1,4 @@
-"""The weights that ``convert_weight`` would write, dequantized."""
+"""Dequantized weights of ``convert_weight``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from quantization.codecs import codec
 
 
 class OurWeights:
-    """Of one checkpoint. The text is read once for all schemes; its statistics are below ``scratch`` until the end."""
+    """This project's weights of one checkpoint. Calibration statistics, in ``scratch``, are shared by all schemes."""
 
     def __init__(self, folder: Path, scratch: Path):
         self._options = ConvertOptions(str(folder), "q4f16_1", scratch / "unused")
@@ -35,14 +35,14 @@ class OurWeights:
 
     @cached_property
     def calibration(self) -> Calibration:
-        """Of ``--calibration auto``, with what error feedback takes."""
+        """The statistics of ``--calibration auto``, including those for error feedback."""
         options = replace(self._options, calibration="auto", method="gptq")
         found = self._stack.enter_context(calibrated(plan_conversion(options), options)).calibration
         assert found is not None
         return found
 
     def weights(self, name: str) -> Weights:
-        """name: a scheme, with ``+`` and options of ConvertOptions: ``q4f16_nl+calibration=auto+bits=4.6``."""
+        """The weights of a scheme with ``+`` and options of ConvertOptions: ``q4f16_nl+calibration=auto+bits=4.6``."""
         scheme, *settings = name.split("+")
         given: dict[str, Any] = dict(setting.split("=", 1) for setting in settings)
         options = replace(self._options, quantization=scheme, **given)
@@ -57,7 +57,7 @@ class OurWeights:
 
 
 def decoded(conversion: Conversion) -> Iterator[tuple[str, np.ndarray]]:
-    """The weights that a conversion would write, dequantized, by the names of the checkpoint's tensors."""
+    """The dequantized weights of a conversion, by the names of the checkpoint's tensors."""
     for task, converted in conversion.stream().run(conversion.tasks):
         array, form, shape = converted.arrays[0], task.format, task.production.shape
         if form is not None:
@@ -68,7 +68,7 @@ def decoded(conversion: Conversion) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def by_source(value: Expr, array: np.ndarray, reader: CheckpointReader) -> Iterator[tuple[str, np.ndarray]]:
-    """The checkpoint's tensors in a parameter that joins them along its rows."""
+    """Split a parameter that concatenates checkpoint tensors along its rows into these tensors."""
     match value:
         case CheckpointTensor(name):
             yield name, array

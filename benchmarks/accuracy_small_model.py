@@ -1,9 +1,9 @@
-"""A small Llama that is trained from nothing, with a tokenizer of its own, for measuring quantization.
+"""Train a small Llama from scratch, with a tokenizer of its own, for measuring quantization.
 
 python benchmarks/accuracy_small_model.py OUTPUT_FOLDER
 
-All its rows are of multiples of 256 weights, so that llama.cpp's K types take every matrix. It reads docstrings of
-installed packages. Seeded.
+All its rows are multiples of 256 weights, so that llama.cpp's K types apply to every matrix. The training text is
+docstrings of installed packages. Seeded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def small_config() -> LlamaConfig:
 
 
 def trained_tokenizer(text: str) -> PreTrainedTokenizerFast:
-    """Byte pairs of the text."""
+    """A byte-level BPE tokenizer trained on the text."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

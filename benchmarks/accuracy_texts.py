@@ -1,4 +1,4 @@
-"""Texts for measuring accuracy that are at hand where this runs, of other kinds than what calibration reads."""
+"""Texts for measuring accuracy from installed packages, of other kinds than the calibration text."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from importlib.metadata import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-SHORTEST = 200  # characters; shorter docstrings say little beside their markup
+SHORTEST = 200  # characters; shorter docstrings are mostly markup
 SKIPPED_FOLDERS = frozenset({"test", "tests", "idlelib", "lib2to3", "site-packages", "pydoc_data"})
 TRAINING_PACKAGES = ("networkx", "numpy", "sympy")
-"""With a licence (BSD) that allows it."""
+"""Packages with a licence (BSD) that allows training."""
 DESCRIBED_PACKAGES = (
     *("huggingface_hub", "llvmlite", "ml_dtypes", "numpy", "pytest", "regex"),
     *("rich", "sympy", "tokenizers", "torch", "tqdm", "transformers"),
@@ -35,7 +35,7 @@ def book() -> str:
 
 
 def training_text() -> str:
-    """Docstrings of installed packages, each once."""
+    """The distinct docstrings of installed packages."""
     texts = (text for package in TRAINING_PACKAGES for folder in _folders(package) for text in docstrings(folder))
     return "\n\n".join(dict.fromkeys(texts))
 
@@ -46,7 +46,7 @@ def _folders(package: str) -> list[Path]:
 
 
 def docstrings(folder: Path) -> Iterator[str]:
-    """Of modules, classes and functions below a folder."""
+    """The docstrings of modules, classes and functions below a folder."""
     for path in sorted(folder.rglob("*.py")):
         if SKIPPED_FOLDERS.isdisjoint(path.relative_to(folder).parts):
             yield from _of_file(path)

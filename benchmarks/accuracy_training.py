@@ -1,4 +1,4 @@
-"""Training of models for measuring quantization: AdamW on random pieces of a text, in float32, seeded."""
+"""Train models for measuring quantization: AdamW on random pieces of a text, in float32, seeded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PRINTED = 10  # steps
 
 @dataclass(frozen=True)
 class Run:
-    """steps of ``batch`` pieces of ``length`` tokens. rate: the largest, from which it falls to 0 as a cosine."""
+    """Steps with ``batch`` pieces of ``length`` tokens. rate: maximum learning rate, with cosine decay to 0."""
 
     steps: int
     batch: int
@@ -28,9 +28,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Facts:
-    """About a trained model, for documents. title: what it is. first_loss, last_loss: means of ten steps, in nats.
+    """Facts about a trained model, for documents. first_loss, last_loss: means of ten steps, in nats.
 
-    moved: of models that are trained on from others, the median change of a weight, in steps of Q4_1's grid.
+    moved: for models trained further, the median change of a weight, in steps of Q4_1's grid.
     """
 
     title: str
@@ -69,7 +69,7 @@ def train(model: PreTrainedModel, ids: torch.Tensor, run: Run) -> tuple[float, f
 
 
 def _rate(step: int, steps: int) -> float:
-    """The share of the largest rate."""
+    """The learning rate as a share of the maximum."""
     if step < WARM_UP:
         return (step + 1) / WARM_UP
     return 0.5 * (1 + math.cos(math.pi * (step - WARM_UP) / max(1, steps - WARM_UP)))

@@ -3,8 +3,8 @@
     python benchmarks/against_peers.py --quick
     python benchmarks/against_peers.py --models llama-1.1b --schemes q4 --threads 2 --opt O3 "act=16"
 
-Each engine is installed to an environment of its own below the scratch folder, and its files are made there, before
-anything is measured. README.md says what is measured and what is rejected.
+Each engine is installed into an environment of its own below the scratch folder, and its files are made there, before
+anything is measured. README.md describes the measurements and which ones are rejected.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ QUICK = {
 def measured(
     model: str, scheme: str, threads: int, started: Mapping[str, Started], cells: Sequence[Cell], settings: Settings
 ) -> Iterator[Group]:
-    """The group so far, after each cell; the machine's limits are measured before the first and after each."""
+    """Yield the group so far after each cell; the machine's limits are measured before the first and after each."""
     limits, taken = Limits.measure(threads, scheme), []
     workers = {name: s.worker for name, s in started.items()}
     variants = {name: s.candidate.variant for name, s in started.items()}

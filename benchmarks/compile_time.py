@@ -34,7 +34,7 @@ MODEL = LlamaConfig(
 
 @dataclass(frozen=True)
 class Result:
-    """seconds: wall time by phase, in order. bindings: of the graph functions as they were traced."""
+    """The result of a run. seconds: wall time by phase, in order. bindings: number in the traced graph functions."""
 
     machine: str
     version: str

@@ -139,7 +139,7 @@ def measured(script: str, *arguments: str, python: str | Path = sys.executable) 
 
 @dataclass(frozen=True)
 class Speed:
-    """Medians over the rounds; peak_bytes is the largest. ratio: time in relation to ours."""
+    """Medians over the rounds; peak_bytes is the maximum. ratio: time relative to this project's."""
 
     converter: str
     seconds: float

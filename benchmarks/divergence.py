@@ -1,10 +1,10 @@
-"""Divergence of compiled libraries from a reference on real text: what an option or a scheme costs in accuracy.
+"""Divergence of compiled libraries from a reference on real text: the accuracy cost of an option or a scheme.
 
 python benchmarks/divergence.py --reference DIR:lib_exact.so DIR:lib.so ...
 
-The mean of KL(reference || other) over all positions, its 99 % quantile, how often both have the same most likely
-token, and the perplexity. The text is Python's own language reference (``pydoc_data.topics``), or a file; it is read in
-parts, each from an empty cache.
+Prints the mean of KL(reference || other) over all positions, its 99 % quantile, the share of positions with the same
+most likely token, and the perplexity. The text is Python's language reference (``pydoc_data.topics``), or a file, read
+in parts, each with an empty cache.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 @dataclass(frozen=True)
 class Measurement:
-    """Of one library. divergence: from the reference; its error is that of parts."""
+    """The measurement of one library. divergence: from the reference, with a standard error over parts."""
 
     name: str
     options: str
@@ -45,13 +45,13 @@ class Measured:
         self.nll: list[np.ndarray] = []
 
     def add(self, ids: list[int], log_p: np.ndarray, log_q: np.ndarray) -> None:
-        """log_p, log_q: float64 [len(ids), V], of the reference and of this library."""
+        """Add a part. log_p, log_q: log-probabilities float64 [len(ids), V] of the reference and of this library."""
         self.kl.append((np.exp(log_p) * (log_p - log_q)).sum(-1))
         self.same.append(log_p.argmax(-1) == log_q.argmax(-1))
         self.nll.append(-log_q[np.arange(len(ids) - 1), ids[1:]])
 
     def result(self) -> Measurement:
-        """Of parts of equal lengths."""
+        """The measurement over the parts, which have equal lengths."""
         kl = np.concatenate(self.kl)
         return Measurement(
             name=self.name,
@@ -63,7 +63,7 @@ class Measured:
 
 
 def open_llm(text: str, threads: int) -> LLM:
-    """``DIR`` or ``DIR:LIBRARY``."""
+    """Open ``DIR`` or ``DIR:LIBRARY``."""
     folder, _, library = text.partition(":")
     return LLM(Path(folder), Path(library) if library else None, threads)
 

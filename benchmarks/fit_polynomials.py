@@ -117,7 +117,7 @@ def _lawson(row: Fit, xs: list[mpf], fixed: list[float]) -> list[mpf]:
 
 
 def _least_squares(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """By modified Gram-Schmidt in extended precision, columns scaled to one."""
+    """Least squares by modified Gram-Schmidt in extended precision, with columns scaled to norm one."""
     scale = np.sqrt((a * a).sum(axis=0))
     q, n = a / scale, a.shape[1]
     r = np.zeros((n, n), np.longdouble)

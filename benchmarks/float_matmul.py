@@ -1,4 +1,4 @@
-"""The float32 products that ``benchmarks/matmul.py`` measures, as tensor expressions and schedule steps."""
+"""The float32 matmuls that ``benchmarks/matmul.py`` measures, as tensor expressions and schedule steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from mlc_compiler.tir.nodes import PrimFunc
 
 
 def four_steps(s: Any, product: Any, relu: Any) -> None:
-    """Columns in fours inside of the reduction, initialisation before and ReLU after it; ``s``: ours or TVM's."""
+    """Split columns by four inside the reduction, with the initialization before and ReLU after it.
+
+    s: a schedule of this project or of TVM.
+    """
     _, j, k = s.get_loops(product)
     j_0, j_1 = s.split(j, factors=[None, 4])
     s.reorder(j_0, k, j_1)
@@ -46,7 +49,7 @@ def packed_product(size: int, rows: int, columns: int) -> PrimFunc:
 
 
 def tiled_product(size: int, rows: int, columns: int, depth: int = 4) -> PrimFunc:
-    """``packed_product`` with a tile of sums in registers; ``depth`` steps of the reduction are unrolled."""
+    """``packed_product`` with a tile of accumulators in registers; ``depth`` steps of the reduction are unrolled."""
     s = Schedule(packed_product(size, rows, columns))
     copy = s.cache_write("C", "local")
     i, j, k = s.get_loops("C")

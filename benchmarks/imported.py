@@ -106,7 +106,7 @@ def show(cell: Cell) -> None:
 
 
 def store(path: Path, cell: Cell) -> None:
-    """Put a cell into the file of results, in the place of an earlier one."""
+    """Store a cell in the results file, replacing an earlier one."""
     cells = json.loads(path.read_text())["cells"] if path.exists() else []
     others = [c for c in cells if (c["model"], c["threads"]) != (cell.model, cell.threads)]
     path.write_text(console.to_json({"machine": machine_name(), "cells": [*others, cell]}) + "\n")

@@ -13,7 +13,7 @@ TOKENS = 128  # of BERT's input
 
 
 class Residual(nn.Module):
-    """Two convolutions, and what leads past them (He et al. 2015, figure 5, left)."""
+    """Two convolutions with a shortcut connection (He et al. 2015, figure 5, left)."""
 
     def __init__(self, inputs: int, outputs: int, stride: int):
         super().__init__()
@@ -66,7 +66,7 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]] = {
 
 
 class First(nn.Module):
-    """A model of which only the first result is used."""
+    """Wraps a model and returns only its first result."""
 
     def __init__(self, model: nn.Module):
         super().__init__()

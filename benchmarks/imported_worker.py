@@ -1,8 +1,8 @@
 """One engine of ``imported.py`` in a process of its own: ``imported_worker.py ENGINE MODEL FOLDER THREADS``.
 
-FOLDER has MODEL.onnx and MODEL.npz (input, result). Prints the largest relative error, and then for each line of stdin
-seconds of a call: the least of as many calls as fit half a second, at least three. The clock of one thread is the
-processor's, which leaves out other programs.
+FOLDER has MODEL.onnx and MODEL.npz (input, result). Prints the maximum relative error, then for each line of stdin the
+seconds of a call: the minimum of the calls that fit into half a second, at least three. With one thread, CPU time is
+measured, which excludes other programs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Call = Callable[[], Any]
 
 
 def of_exported_program(name: str, folder: Path, x: np.ndarray, threads: int) -> Call:
-    """This project, from PyTorch's program."""
+    """This project, importing PyTorch's exported program."""
     import torch
     from imported_models import model_named
 
@@ -34,7 +34,7 @@ def of_exported_program(name: str, folder: Path, x: np.ndarray, threads: int) ->
 
 
 def of_onnx(name: str, folder: Path, x: np.ndarray, threads: int) -> Call:
-    """This project, from ONNX."""
+    """This project, importing the ONNX model."""
     import onnx
 
     from mlc_compiler.frontend.onnx import from_onnx
@@ -44,7 +44,7 @@ def of_onnx(name: str, folder: Path, x: np.ndarray, threads: int) -> Call:
 
 
 def of_torch(name: str, folder: Path, x: np.ndarray, threads: int, compiled: bool = False) -> Call:
-    """PyTorch, operator by operator or with its own compiler."""
+    """PyTorch, eager or with ``torch.compile``."""
     import torch
     from imported_models import model_named
 
@@ -60,12 +60,12 @@ def of_torch(name: str, folder: Path, x: np.ndarray, threads: int, compiled: boo
 
 
 def of_torch_compile(name: str, folder: Path, x: np.ndarray, threads: int) -> Call:
-    """PyTorch with its own compiler."""
+    """PyTorch with ``torch.compile``."""
     return of_torch(name, folder, x, threads, compiled=True)
 
 
 def of_onnxruntime(name: str, folder: Path, x: np.ndarray, threads: int) -> Call:
-    """ONNX Runtime, all of its optimizations."""
+    """ONNX Runtime with all optimizations."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -85,7 +85,7 @@ ENGINES = {
 
 
 def seconds_of(call: Call, clock: Callable[[], float]) -> float:
-    """The least time of a call."""
+    """The minimum time of a call."""
     least, count, end = float("inf"), 0, time.perf_counter() + SECONDS
     while count < 3 or time.perf_counter() < end:
         begin = clock()

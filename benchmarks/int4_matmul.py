@@ -23,7 +23,7 @@ ROWS, GROUP, ZERO_POINT = 16, 32, 7
 
 
 def definition(m: int, n: int, k: int) -> PrimFunc:
-    """The product as a tensor function of words, weight_scale, q, act_scale, act_sum and out.
+    """The matmul as a tensor function of words, weight_scale, q, act_scale, act_sum and out.
 
     words: uint32 [n/16, k/32, 4, 16]; weight_scale: float16 [n/16, k/32, 16]; q: int8 [m, k/32, 8, 4]; act_scale:
     float32 [m, k/32]; act_sum: int32 [m, k/32]; out: float32 [m, n/16, 16].
@@ -46,7 +46,7 @@ def definition(m: int, n: int, k: int) -> PrimFunc:
 
 
 def _dots(words: te.Tensor, q: te.Tensor) -> te.Tensor:
-    """The products of codes and activations, summed over each group: int32 [m, n/16, k/32, 16]."""
+    """The dot products of codes and activations over each group: int32 [m, n/16, k/32, 16]."""
     tiles, groups, _, _ = words.shape
 
     def code(t: Var, g: Var, w: Var, half: Var, r: Var, b: Var) -> PrimExpr:

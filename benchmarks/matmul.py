@@ -1,4 +1,4 @@
-"""Matrix products written as tensor expressions and schedules, beside Apache TVM and the limits of one core.
+"""Matmuls written as tensor expressions and schedules, compared with Apache TVM and the limits of one core.
 
     python benchmarks/matmul.py
 
@@ -42,7 +42,7 @@ Call = Callable[[], object]
 
 @dataclass(frozen=True)
 class Proof:
-    """One product. amount: per second, in ``unit``; limit: the reference ``against``, in the same unit."""
+    """One matmul. amount: per second, in ``unit``; limit: that of the reference ``against``, in the same unit."""
 
     name: str
     amount: float
@@ -66,7 +66,7 @@ class Result:
 
 
 def beside_tvm(size: int, rounds: int) -> Proof:
-    """(a): Apache TVM's scheduled function, printed by it and compiled here; ours from ``te`` must equal it."""
+    """(a): Apache TVM's scheduled function, parsed from its text and compiled here; must equal this project's."""
     scheduled = _scheduled_by_tvm(size)
     func = parse(scheduled.script())["main"]
     assert isinstance(func, PrimFunc)
@@ -93,7 +93,7 @@ def _scheduled_by_tvm(size: int) -> tvm.IRModule:
 
 
 def beside_peak(size: int, rounds: int) -> Proof:
-    """(b): tiles of 8 rows by two vectors."""
+    """(b): register tiles of 8 rows by two vectors."""
     to = Target("cpu")
     a, b = _random(size, size), _random(size, size)
     c = np.zeros((size, size), np.float32)
@@ -105,7 +105,7 @@ def beside_peak(size: int, rounds: int) -> Proof:
 
 
 def int4_row(n: int, k: int, rounds: int) -> Proof:
-    """(c), one row: bound by reading the weights."""
+    """(c), one row: limited by reading the weights."""
     operands, call = _int4(1, n, k, Target("cpu"))
     _check_int4(operands)
     (seconds,), limit = _in_turns([call], rounds), measure_limits(1).read_bytes_per_s
@@ -114,7 +114,7 @@ def int4_row(n: int, k: int, rounds: int) -> Proof:
 
 
 def int4_rows(m: int, n: int, k: int, rounds: int) -> Proof:
-    """(c), many rows: bound by 8-bit products."""
+    """(c), many rows: limited by 8-bit dot products."""
     operands, call = _int4(m, n, k, Target("cpu"))
     _check_int4(operands)
     (seconds,), limit = _in_turns([call], rounds), measure_int8(1)

@@ -1,4 +1,4 @@
-"""The results of against_peers.py as plots: tokens per second by length of the prompt, depth and batch.
+"""Plot the results of against_peers.py: tokens per second by prompt length, depth and batch size.
 
 python benchmarks/plot_peers.py [RESULT.json]
 """
@@ -43,7 +43,7 @@ def _depths(group: Group) -> dict[int, Measured]:
 
 
 def _batches(group: Group) -> dict[int, Measured]:
-    """At the depth that was measured with several sequences."""
+    """The cells of several sequences by batch size, at the depth at which they were measured."""
     decodes = [m for m in group.cells if m.cell.kind is Kind.DECODE]
     depth = next((m.cell.tokens for m in decodes if m.cell.batch > 1), None)
     return {m.cell.batch: m for m in decodes if m.cell.tokens == depth}

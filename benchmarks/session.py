@@ -1,9 +1,9 @@
-"""Records a session in a terminal, from `pip install` on, as Markdown: what is typed, what is shown, seconds, load.
+"""Record a terminal session as Markdown, from `pip install` on: input, output, seconds and load.
 
     python benchmarks/session.py SmolLM2-135M-Instruct.gguf > docs/session.md
 
-Nothing is cached from other runs: the environment, the packages of PyPI and the prepared model are made anew, of the
-last commit. The terminal is one without colours and cursor movements (``TERM=dumb``), so that its text can be printed.
+Nothing is cached between runs: the environment, PyPI's packages and the prepared model are created anew, from the
+last commit. The terminal has no colours and cursor movements (``TERM=dumb``), so that its text can be printed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LEADER = 'trap : INT; "$@"; status=$?; sleep 0.2; exit $status'
 
 @dataclass(frozen=True)
 class Keys:
-    """What is typed, ``pause`` seconds after ``after`` is shown."""
+    """Keys typed ``pause`` seconds after the text ``after`` is shown."""
 
     text: str
     after: str = "> "
@@ -53,7 +53,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class Command:
-    """A command line, the reason to type it, and what is typed while it runs."""
+    """A command line, the text before it in the document, and the keys typed while it runs."""
 
     why: str
     line: str
@@ -101,7 +101,7 @@ def main() -> None:
 
 
 def _check_out(folder: Path) -> None:
-    """The last commit's files."""
+    """Check out the last commit's files into a folder."""
     folder.mkdir()
     with subprocess.Popen(["git", "-C", ROOT, "archive", "HEAD"], stdout=subprocess.PIPE) as archive:
         subprocess.run(["tar", "x", "-C", folder], stdin=archive.stdout, check=True)
@@ -115,7 +115,7 @@ def _section(command: Command, folder: Path) -> str:
 
 
 def as_text(shown: str) -> str:
-    """What a terminal was sent as lines, without escapes, and without what a carriage return goes back over."""
+    """The lines of a terminal's output, without escape sequences and text overwritten after a carriage return."""
     release = platform.release()
     lines = ESCAPES.sub("", shown).replace(release, release.partition("-")[0]).replace("\r\n", "\n").split("\n")
     text = "\n".join(line.rstrip("\r").rpartition("\r")[2].rstrip() for line in lines).strip("\n")
@@ -123,7 +123,7 @@ def as_text(shown: str) -> str:
 
 
 class Terminal:
-    """A terminal in which a command runs. Raises subprocess.CalledProcessError where the command fails."""
+    """A terminal in which a command runs. Raises subprocess.CalledProcessError if the command fails."""
 
     def __init__(self, command: Command, folder: Path):
         self.command = command
@@ -136,11 +136,11 @@ class Terminal:
             os.execvpe("sh", ["sh", "-c", LEADER, "sh", *shlex.split(command.line)], {**inherited, **changed})
         fcntl.ioctl(self.file, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         settings = termios.tcgetattr(self.file)
-        settings[3] |= termios.NOFLSH  # else what a program says on Ctrl-C may be discarded
+        settings[3] |= termios.NOFLSH  # else output on Ctrl-C may be discarded
         termios.tcsetattr(self.file, termios.TCSANOW, settings)
 
     def run(self) -> Iterator[str]:
-        """The text that is shown, piece by piece, until the command has ended."""
+        """Yield the output piece by piece until the command has ended."""
         unread = ""
         for keys in self.command.keys:
             while keys.after not in unread:
@@ -160,10 +160,10 @@ class Terminal:
             raise subprocess.CalledProcessError(status, self.command.line)
 
     def _read(self) -> str:
-        """What comes next; empty at the end."""
+        """Read the next output; empty at the end."""
         try:
             return os.read(self.file, 1 << 16).decode(errors="replace")
-        except OSError:  # what Linux says when the other side is closed
+        except OSError:  # Linux, if the other side is closed
             return ""
 
 

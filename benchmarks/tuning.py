@@ -1,9 +1,9 @@
-"""The search over schedules: best time against trials, beside the default rule.
+"""Measure the search over schedules: best time by number of trials, compared with the default rule.
 
     python benchmarks/tuning.py --trials 64 --names matmul-128 softmax --strategies random evolution beam
 
-Every candidate is compared with the plain loops before its time counts. After the search, the default and the fastest
-candidates are timed once more by turns; the gain is of these times.
+Results of every candidate are compared with those of unscheduled loops. After the search, the default and the fastest
+candidates are timed again in turns; the gain is computed from these times.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MARKS = (1, 4, 8, 16, 32, 64, 128, 256, 512)  # numbers of trials at which the b
 
 @dataclass(frozen=True)
 class Curve:
-    """One search. microseconds: of a call, best of so many trials; settled: default and best, by turns at the end."""
+    """One search. microseconds: per call, best by number of trials; settled: default and best, in turns at the end."""
 
     name: str
     strategy: str
@@ -70,7 +70,7 @@ def _at_marks(best: list[float | None]) -> dict[int, float]:
 
 
 def show(curves: list[Curve]) -> None:
-    """Print the best microseconds after so many trials, and the gain over the default."""
+    """Print the best microseconds by number of trials, and the gain over the default."""
     marks = sorted({mark for curve in curves for mark in curve.microseconds})
     columns = ("workload", "strategy", *map(str, marks), "default", "best", "gain", "failed", "seconds")
     console.table(columns, [_row(curve, marks) for curve in curves])

@@ -1,10 +1,10 @@
-"""The search over schedules beside Apache TVM's MetaSchedule, the default rules and torch: the fastest kernel of each.
+"""Compare the fastest kernels of the search over schedules, Apache TVM's MetaSchedule, the default rules and torch.
 
     python benchmarks/tuning_peers.py --tvm PYTHON --trials 64 --names softmax gemv
 
 PYTHON has apache-tvm, cloudpickle, xgboost and numpy installed. All run on one thread, on the same tensor expressions
-(torch: its own functions, ``gemv`` with float32 weights). The fastest kernels are timed by turns at the end,
-and the least of all rounds counts, of the processor's time: one thread's does not depend on what else runs.
+(torch: its own functions, ``gemv`` with float32 weights). The fastest kernels are timed in turns at the end. The
+minimum CPU time over all rounds is reported, since other programs affect the CPU time of one thread little.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from mlc_compiler.tuning.worker import seconds_of_call
 HERE = Path(__file__).resolve().parent
 SECONDS_OF_A_ROUND = 0.02
 Timer = Callable[[int], float]
-"""Seconds of a call, the mean of so many."""
+"""Returns the mean seconds of the given number of calls."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A workload. microseconds: of a call, least of the rounds, by contender; searches: processor seconds of each."""
+    """A workload. microseconds: per call, minimum over rounds, by contender; searches: CPU seconds of each search."""
 
     name: str
     microseconds: Mapping[str, float]
@@ -54,7 +54,7 @@ class Found:
 
 
 def searched(task: Task, trials: int, database: Database) -> float:
-    """Search; returns the processor seconds of the search and its child processes."""
+    """Search; returns the CPU seconds of the search and its child processes."""
     begin = _processor_seconds()
     tune_tasks([task], database, Budget(trials, step=8))
     return _processor_seconds() - begin
@@ -85,7 +85,7 @@ def _timer(ready: Ready) -> Timer:
 
 
 def torch_function(name: str) -> Callable[..., Any]:
-    """What torch has for a workload."""
+    """torch's function for a workload."""
     functional = torch.nn.functional
     functions: dict[str, Callable[..., Any]] = {
         "softmax": lambda x: torch.softmax(x, -1),
@@ -122,7 +122,7 @@ def of_torch(task: Task) -> Timer:
 
 
 def searched_by_tvm(python: Path, name: str, trials: int, folder: Path) -> float:
-    """Search in a process, unless it was done; returns its processor seconds."""
+    """Search with TVM in a separate process, unless done before; returns its CPU seconds."""
     result = folder / f"{name}-tvm.json"
     if not result.exists():
         _tvm(python, "search", name, folder, "--trials", str(trials), "--cpu", str(Target("cpu").cpu)).communicate()
@@ -150,14 +150,14 @@ def _tvm(python: Path, command: str, name: str, folder: Path, *options: str) -> 
 
 
 def least(timers: Mapping[str, Timer], rounds: int) -> dict[str, float]:
-    """Microseconds of a call of each, the least of the rounds, by turns."""
+    """Microseconds per call of each timer, the minimum over rounds, measured in turns."""
     counts = {name: max(1, int(SECONDS_OF_A_ROUND / timer(1))) for name, timer in timers.items()}
     found = [{name: timer(counts[name]) for name, timer in timers.items()} for _ in range(rounds)]
     return {name: min(each[name] for each in found) * 1e6 for name in timers}
 
 
 def compared(name: str, python: Path | None, trials: int, rounds: int, folder: Path) -> Found:
-    """Both searches of a workload, and the fastest kernels by turns."""
+    """Run both searches of a workload, and time the fastest kernels in turns."""
     target = Target({**Target("cpu").export(), "num-cores": 1})
     task = Task(name, te.create_prim_func(WORKLOADS[name](te)), target)
     database, scratch = Database(), folder / name
@@ -174,7 +174,7 @@ def compared(name: str, python: Path | None, trials: int, rounds: int, folder: P
 
 
 def show(rows: list[Found]) -> None:
-    """Print microseconds, how many times as fast the best is, and processor seconds of the searches."""
+    """Print microseconds, the speedup of the best, and CPU seconds of the searches."""
     contenders = ("default", "best", "tvm", "torch")
     columns = ("workload", *contenders, "tvm / best", "torch / best", "search, s", "tvm's, s")
     console.table(columns, [_row(row, contenders) for row in rows])

@@ -1,11 +1,11 @@
-"""Apache TVM's MetaSchedule on a workload, and its fastest kernel: runs in an environment that has apache-tvm.
+"""Run Apache TVM's MetaSchedule on a workload and time its fastest kernel, in an environment with apache-tvm.
 
     python benchmarks/tuning_tvm.py search softmax --trials 64 --folder build/tuning
     python benchmarks/tuning_tvm.py time softmax --folder build/tuning
 
 ``search`` writes FOLDER/softmax-tvm.so and softmax-tvm.json. ``time`` reads lines with a number of calls from standard
-input, and answers each with the seconds of one. Builder and runner are the search's own process: the worker processes
-of TVM 0.25 did not answer within 300 s, and those of 0.27 end in a segmentation fault.
+input, and answers each with the seconds per call. Builder and runner are in the search's process, because the worker
+processes of TVM 0.25 did not answer within 300 s, and those of 0.27 end in a segmentation fault.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def target(cpu: str) -> Target:
 
 
 def arguments(name: str) -> list[Any]:
-    """Random arguments of a workload; codes are any bits."""
+    """Random arguments of a workload; codes are random bits."""
     rng = np.random.default_rng(0)
     made = []
     for tensor in WORKLOADS[name](te):
@@ -51,7 +51,7 @@ def arguments(name: str) -> list[Any]:
 
 
 def seconds_of(library: Any, values: list[Any], count: int) -> float:
-    """Processor time of a call, the mean of some."""
+    """The mean CPU time of ``count`` calls."""
     main = library["main"]
     main(*values)
     begin = time.thread_time()
@@ -83,7 +83,7 @@ class Builder(ms.builder.PyBuilder):
 
 @derived_object
 class Future(ms.runner.PyRunnerFuture):
-    """A result that is there."""
+    """A future with an available result."""
 
     def __init__(self, result: Any) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Future(ms.runner.PyRunnerFuture):
 
 @derived_object
 class Runner(ms.runner.PyRunner):
-    """Times in this process, the least of three measurements; keeps the fastest library and the least after each."""
+    """Times in this process (minimum of three); keeps the fastest library and the minimum after each trial."""
 
     def __init__(self, values: list[Any]) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class Runner(ms.runner.PyRunner):
 
 
 def search(name: str, trials: int, cpu: str, model: str, folder: Path) -> None:
-    """Search, and write the fastest kernel, the least seconds after each trial and those of the search."""
+    """Search, and write the fastest kernel, the minimum seconds after each trial, and the seconds of the search."""
     func = te.create_prim_func(WORKLOADS[name](te)).with_attr("global_symbol", "main")
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:

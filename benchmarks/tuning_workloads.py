@@ -12,7 +12,7 @@ Expressions = Callable[[ModuleType], list[Any]]
 ROWS, COLUMNS = 512, 1024  # of softmax and of layer norm
 IMAGE, CHANNELS = 56, 64
 HEADS, TOKENS, HEAD = 8, 128, 64
-OUTPUTS, INPUTS, GROUP, CODES = 2048, 2048, 32, 8  # of a product with 4-bit weights; CODES: in a word
+OUTPUTS, INPUTS, GROUP, CODES = 2048, 2048, 32, 8  # of a matmul with 4-bit weights; CODES: per word
 EPSILON = 1e-5
 
 
@@ -27,7 +27,7 @@ def product_relu(lang: ModuleType, size: int) -> list[Any]:
 
 
 def convolution(lang: ModuleType) -> list[Any]:
-    """3 x 3, float32 [IMAGE, IMAGE, CHANNELS] with a border of zeros."""
+    """A 3 x 3 convolution of float32 [IMAGE, IMAGE, CHANNELS] with zero padding."""
     x = lang.placeholder((IMAGE, IMAGE, CHANNELS), "float32", name="x")
     w = lang.placeholder((3, 3, CHANNELS, CHANNELS), "float32", name="w")
 
@@ -46,13 +46,13 @@ def convolution(lang: ModuleType) -> list[Any]:
 
 
 def softmax(lang: ModuleType) -> list[Any]:
-    """Along the rows of float32 [ROWS, COLUMNS]."""
+    """Softmax along the rows of float32 [ROWS, COLUMNS]."""
     x = lang.placeholder((ROWS, COLUMNS), "float32", name="x")
     return [x, _softmax(lang, x)]
 
 
 def layer_norm(lang: ModuleType) -> list[Any]:
-    """Along the rows of float32 [ROWS, COLUMNS], with scale and offset."""
+    """Layer norm along the rows of float32 [ROWS, COLUMNS], with scale and offset."""
     x = lang.placeholder((ROWS, COLUMNS), "float32", name="x")
     gamma, beta = (lang.placeholder((COLUMNS,), "float32", name=name) for name in ("gamma", "beta"))
     total = _row_sum(lang, lambda i, k: x[i, k], "total")
@@ -67,7 +67,7 @@ def layer_norm(lang: ModuleType) -> list[Any]:
 
 
 def attention(lang: ModuleType) -> list[Any]:
-    """HEADS heads, TOKENS queries and keys of HEAD elements, float32, without a mask."""
+    """Attention of HEADS heads, TOKENS queries and keys of HEAD elements, float32, without a mask."""
     q, k, v = (lang.placeholder((HEADS, TOKENS, HEAD), "float32", name=name) for name in "qkv")
     d = lang.reduce_axis((0, HEAD), name="d")
     scores = lang.compute(
@@ -81,7 +81,7 @@ def attention(lang: ModuleType) -> list[Any]:
 
 
 def gemv(lang: ModuleType) -> list[Any]:
-    """One row times 4-bit weights with a scale for each group of GROUP, ``(code - 7) * scale``, in float32."""
+    """A GEMV of one row by 4-bit weights ``(code - 7) * scale``, with a scale per group of GROUP, in float32."""
     x = lang.placeholder((1, INPUTS), "float32", name="x")
     codes = lang.placeholder((OUTPUTS, INPUTS // CODES), "uint32", name="codes")
     scales = lang.placeholder((OUTPUTS, INPUTS // GROUP), "float32", name="scales")
@@ -102,7 +102,7 @@ def _row_sum(lang: ModuleType, element: Callable[[Any, Any], Any], name: str) ->
 
 
 def _softmax(lang: ModuleType, x: Any) -> Any:
-    """Along the last axis."""
+    """Softmax along the last axis."""
     *rows, columns = (int(size) for size in x.shape)
     k, m = (lang.reduce_axis((0, columns), name=name) for name in "km")
     largest = lang.compute(tuple(rows), lambda *i: lang.max(x[(*i, k)], axis=k), name="largest")

@@ -1,4 +1,4 @@
-"""The GPU that is measured, and the limits that its data sheet gives: from the attributes of the device alone."""
+"""The measured GPU, and its data sheet's limits, computed from device attributes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from mlc_errors import UnsupportedError
 
 MMA_FLOP_PER_CLOCK = {80: 2048, 86: 1024, 89: 1024, 90: 4096, 100: 8192, 120: 1024}
-"""Of one multiprocessor's tensor cores, by compute capability: dense products of float16, a multiply-add as two.
+"""Dense float16 operations (two per multiply-add) of a multiprocessor per clock on tensor cores, by capability.
 
-From NVIDIA's architecture papers (A100, GA102, Ada, H100, Blackwell). GeForce cards have half of it for sums in
-float32.
+From NVIDIA's architecture papers (A100, GA102, Ada, H100, Blackwell). GeForce cards have half of it with float32
+accumulation.
 """
 
 
 @dataclass(frozen=True)
 class Device:
-    """What the driver says of a GPU.
+    """A GPU's attributes from the driver.
 
-    capability: times 10. clocks: the highest ones. driver: its CUDA version, 13000 for 13.0.
+    capability: compute capability times 10. clocks: the maximum ones. driver: its CUDA version, 13000 for 13.0.
     """
 
     name: str
@@ -32,26 +32,26 @@ class Device:
 
     @property
     def read_bytes_per_s(self) -> float:
-        """The rate of the memory's pins: two transfers per clock."""
+        """The memory's pin bandwidth, two transfers per clock."""
         return 2 * self.memory_clock_hz * self.memory_bus_bits / 8
 
     @property
     def mma_flop_per_s(self) -> float | None:
-        """Products of float16 on all tensor cores at the highest clock; None for an unknown architecture.
+        """float16 operations of all tensor cores at the maximum clock; None for an unknown architecture.
 
-        Data sheets count with a lower clock, 1.83 GHz for the 989 TFLOP/s of an H100 SXM.
+        Data sheets assume a lower clock, 1.83 GHz for the 989 TFLOP/s of an H100 SXM.
         """
         per_clock = MMA_FLOP_PER_CLOCK.get(self.capability)
         return None if per_clock is None else per_clock * self.multiprocessors * self.clock_hz
 
     @property
     def slug(self) -> str:
-        """The name in names of files."""
+        """The GPU's name for use in file names."""
         return "-".join(self.name.lower().split())
 
 
 def read_device(ordinal: int = 0) -> Device:
-    """Attributes of a GPU. Raises UnsupportedError, which says why, when there is none."""
+    """Attributes of a GPU. Raises UnsupportedError with the reason if there is none."""
     try:
         from cuda.bindings import driver
     except ImportError as error:

@@ -24,7 +24,7 @@ WARM_UP = 4  # steps: the second one records a graph
 
 
 class Engine(Protocol):
-    """A model on a GPU. Both methods return seconds, and keep nothing of the sequences."""
+    """A model on a GPU. Both methods return seconds, and remove their sequences."""
 
     name: str
 
@@ -42,7 +42,7 @@ class Engine(Protocol):
 
 
 class CompiledEngine:
-    """A preset through this project's compiler and runtime, with random weights.
+    """A preset with random weights, compiled and run by this project.
 
     install: called with the library before its first call.
     """

@@ -1,4 +1,4 @@
-"""Builds functions for a GPU and times their calls."""
+"""Build functions for a GPU and time their calls."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 @dataclass(frozen=True)
 class Bench:
-    """Where functions run.
+    """Builds and times functions on a device.
 
-    install: called with each library before its first call. repeat: measurements, of which the median is taken.
-    min_repeat_ms: how long one takes at least; a call that takes longer is made once.
+    install: called with each library before its first call. repeat: number of measurements for the median.
+    min_repeat_ms: minimum duration of a measurement; longer calls are made once.
     """
 
     target: Target
@@ -33,7 +33,7 @@ class Bench:
     min_repeat_ms: float = 20.0
 
     def build(self, func: PrimFunc, graph: bool = True) -> Library:
-        """The library of ``main``. graph: whether its launches are recorded as a CUDA graph and replayed."""
+        """Build a library with function ``main``. graph: whether its launches are captured as a CUDA graph."""
         mod = run_passes(as_module(func), entries())
         calls = {name: f.with_attr(CAPTURE, graph) for name, f in mod.of_type(Function).items()}
         library, _ = build_prepared(mod.updated(calls), self.target, None)
@@ -41,7 +41,7 @@ class Bench:
         return library
 
     def seconds(self, library: Library, *args: Any) -> float:
-        """The median time of a call of ``main``, from the host's side: with the launch, and waiting for the end."""
+        """The median host time of a call of ``main``, including launch and synchronization."""
         timing = library.time_evaluator("main", number=1, repeat=self.repeat, min_repeat_ms=self.min_repeat_ms)
         return timing(*args).median
 

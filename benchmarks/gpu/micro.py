@@ -1,9 +1,9 @@
-"""What the GPU can do: reads, launches in a graph, barriers of the grid, products on tensor cores.
+"""Measure limits of the GPU: memory reads, launches, grid barriers, tensor core operations.
 
     python benchmarks/gpu/micro.py
 
-Times that are small beside a call are differences of two counts, so that the call itself drops out. Every result is
-compared with what it must be before its time counts.
+Times that are short compared with a call are differences between two counts, which cancels the call itself. Every
+result is checked.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from mlc_compiler.tir.nodes import PrimFunc
 from mlc_errors import MLCError, UnsupportedError
 from mlc_version import __version__
 
-MMA_FLOP = 2 * 16 * 8 * 16  # of one instruction m16n8k16, a multiply-add as two
+MMA_FLOP = 2 * 16 * 8 * 16  # operations of one instruction m16n8k16, two per multiply-add
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is done.
+    """Sizes of the measurements.
 
-    read_bytes: far more than the second-level cache. launches, barriers, mma_rounds: two or more counts.
+    read_bytes: much larger than the L2 cache. launches, barriers, mma_rounds: two or more counts.
     """
 
     read_bytes: int = 1 << 30
@@ -49,7 +49,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Read:
-    """blocks: of 256 threads per multiprocessor. share: of the rate of the memory's pins."""
+    """A read measurement. blocks: of 256 threads, per multiprocessor. share: of the pin bandwidth."""
 
     blocks: int
     bytes_per_s: float
@@ -58,7 +58,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Product:
-    """warps: per multiprocessor. accumulators: independent sums of a warp. share: of the tensor cores' highest rate."""
+    """An ``mma.sync`` measurement. warps: per multiprocessor. accumulators: per warp. share: of peak."""
 
     warps: int
     accumulators: int
@@ -68,7 +68,7 @@ class Product:
 
 @dataclass(frozen=True)
 class WarpgroupProduct:
-    """warpgroups: per multiprocessor. columns: of an instruction. share: of the tensor cores' highest rate."""
+    """A ``wgmma`` measurement. warpgroups: per multiprocessor. columns: of an instruction. share: of peak."""
 
     warpgroups: int
     columns: int
@@ -80,9 +80,9 @@ class WarpgroupProduct:
 class Micro:
     """The measurements on a GPU.
 
-    Seconds: of a launch in a graph, of one in a stream, and of one in a graph with programmatic dependent launch (None:
-    the GPU has none); of a call besides its launches; of a barrier of the grid. warpgroup_products: empty where there
-    is no ``wgmma``. not_measured: what, and why.
+    In seconds: a launch in a graph, in a stream, and in a graph with programmatic dependent launch (None if the GPU
+    lacks it); a call without its launches; a grid barrier. warpgroup_products: empty without ``wgmma``.
+    not_measured: what was not measured -> why.
     """
 
     device: Device
@@ -100,7 +100,7 @@ class Micro:
 
 
 def measure(bench: Bench, device: Device, sizes: Sizes) -> Micro:
-    """All measurements."""
+    """Run all measurements."""
     launch, call = launches(bench, sizes, kernels.chain())
     overlapped = launches(bench, sizes, kernels.overlapped_chain())[0] if bench.target.has("sm_90") else None
     return Micro(
@@ -120,7 +120,7 @@ def measure(bench: Bench, device: Device, sizes: Sizes) -> Micro:
 
 
 def reads(bench: Bench, device: Device, sizes: Sizes) -> Iterator[Read]:
-    """The rate of loads of 16 bytes by all threads of the grid, for several numbers of blocks."""
+    """The rate of 16-byte loads by all threads of the grid, for several numbers of blocks."""
     random = np.random.default_rng(0).integers(0, 2**32, sizes.read_bytes // 4, dtype=np.uint32)
     for blocks in sizes.read_blocks:
         grid = blocks * device.multiprocessors
@@ -136,7 +136,7 @@ def reads(bench: Bench, device: Device, sizes: Sizes) -> Iterator[Read]:
 
 
 def launches(bench: Bench, sizes: Sizes, chain: PrimFunc, graph: bool = True) -> tuple[float, float]:
-    """Seconds of one launch, and of a call besides its launches."""
+    """Seconds of one launch, and of a call without its launches."""
     library = bench.build(chain, graph)
     out = library.context.memory.zeros((1,), np.dtype(np.int64))
 
@@ -149,7 +149,7 @@ def launches(bench: Bench, sizes: Sizes, chain: PrimFunc, graph: bool = True) ->
 
 
 def grid_barrier(bench: Bench, device: Device, sizes: Sizes) -> float:
-    """Seconds of one barrier of a block on every multiprocessor."""
+    """Seconds of one grid barrier with one block per multiprocessor."""
     blocks = device.multiprocessors
     library = bench.build(kernels.barriers(blocks, sizes.read_threads))
     counter = library.context.memory.zeros((1,), np.dtype(np.uint32))
@@ -206,7 +206,7 @@ def warpgroup_products(bench: Bench, device: Device, sizes: Sizes) -> Iterator[W
 
 
 def not_measured(bench: Bench) -> Iterator[tuple[str, str]]:
-    """What this GPU or this benchmark does not have."""
+    """Yield what this GPU or this benchmark does not support, with the reason."""
     if not bench.target.has("sm_90"):
         yield "programmatic dependent launch", f"not available: {bench.target.cpu} has no griddepcontrol"
     if not bench.target.has("sm_90a"):
@@ -214,7 +214,7 @@ def not_measured(bench: Bench) -> Iterator[tuple[str, str]]:
 
 
 def line(seconds: Callable[[int], float], counts: Sequence[int]) -> tuple[float, float]:
-    """Slope and value at 0 of the line through the first and the last count."""
+    """Slope and intercept of the line through the times of the first and the last count."""
     times = [seconds(count) for count in counts]
     slope = (times[-1] - times[0]) / (counts[-1] - counts[0])
     return slope, times[0] - counts[0] * slope

@@ -1,9 +1,9 @@
-"""The kernels of ``micro.py``: each does one thing many times, and leaves a result that tests can check.
+"""The kernels of ``micro.py``: each repeats one operation, and writes a result that tests can check.
 
-Sizes that the inner loop depends on are fixed when a kernel is made; how often it runs is a parameter.
+Sizes of the inner loop are constants of a kernel; the number of repetitions is a parameter.
 """
 
-# The bodies are TVMScript, which is parsed from source: a type checker cannot check them.
+# The bodies are TVMScript, parsed from source; they do not type-check as Python.
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from mlc_compiler.tir.nodes import BufferLoad, PrimFunc
 
 WARP = 32
 LOADS = 4
-"""Loads of 16 bytes that a thread of ``read`` has in flight."""
+"""16-byte loads that a thread of ``read`` has in flight."""
 
 WARPGROUP, WARPGROUP_DEPTH = 128, 64
-"""Threads that execute ``wgmma`` together, and positions that they multiply in a round."""
+"""Threads that execute ``wgmma`` together, and the length of the reduction in a round."""
 
 MMA_IN_LOOP = 16
 """Instructions in the inner loop of ``multiply``, for any number of accumulators."""
 
 
 def instruction(name: str, *operands: PrimExpr) -> Call:
-    """The instruction of a row of the back end; elements of buffers are passed as their addresses."""
+    """A call of a back end instruction; buffer elements are passed by address."""
     args = (Call("address_of", (o,), "handle") if isinstance(o, BufferLoad) else o for o in operands)
     return Call(f"intrinsic.{name}", tuple(args), "handle")
 
@@ -75,7 +75,7 @@ def chain() -> PrimFunc:
 
 
 def overlapped_chain() -> PrimFunc:
-    """As ``chain``, with programmatic dependent launch: a kernel starts its successor at once, then waits."""
+    """As ``chain``, with programmatic dependent launch: a kernel triggers its successor first, then waits."""
 
     @T.prim_func
     def main(out: T.Buffer((1,), "int64"), count: T.int64):

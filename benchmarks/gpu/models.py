@@ -1,9 +1,9 @@
-"""Tokens per second of models with random weights on a GPU, beside transformers on torch where it has CUDA.
+"""Tokens per second of models with random weights on a GPU, compared with transformers if torch has CUDA.
 
     python benchmarks/gpu/models.py --models smollm2-135m-instruct --schemes q4f16_1
 
-Shares are of the limits that ``micro.py`` has measured on the same GPU: of its read rate for a step of decode, which
-reads the weights and the cache once, and of its best rate of products for a prefill.
+Shares are of the limits that ``micro.py`` measured on the same GPU: the read rate for a decode step, which
+reads the weights and the KV cache once, and the best tensor core rate for a prefill.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PACKAGES = ("mlc-cli", "llvmlite", "torch", "transformers")
 
 @dataclass(frozen=True)
 class Limits:
-    """Measured on the GPU by ``micro.py``: bytes read, and operations on tensor cores, per second."""
+    """Limits measured by ``micro.py``: bytes read and tensor core operations per second."""
 
     read_bytes_per_s: float
     flop_per_s: float
@@ -40,7 +40,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Decode:
-    """One step of a batch. share: of the read rate, None without measured limits."""
+    """A decode step of a batch. share: of the read rate, None without measured limits."""
 
     batch: int
     tokens_per_s: float
@@ -49,7 +49,7 @@ class Decode:
 
 @dataclass(frozen=True)
 class Prefill:
-    """One prompt. share: of the rate of products, None without measured limits."""
+    """The prefill of a prompt. share: of the tensor core rate, None without measured limits."""
 
     tokens: int
     tokens_per_s: float
@@ -58,7 +58,7 @@ class Prefill:
 
 @dataclass(frozen=True)
 class Speed:
-    """A model on an engine. failed: why there are no measurements."""
+    """The measurements of a model on an engine. failed: why there are none."""
 
     model: str
     engine: str
@@ -90,7 +90,7 @@ def read_limits(device: Device) -> Limits | None:
 
 @dataclass(frozen=True)
 class Work:
-    """What a model has to do at least. weight_bytes, cache_bytes: see ``Preset``; linear: elements of linear layers."""
+    """The minimum work of a model. weight_bytes, cache_bytes: see ``Preset``; linear: elements of linear layers."""
 
     weight_bytes: int
     cache_bytes: int
@@ -100,7 +100,7 @@ class Work:
 
     @staticmethod
     def of(preset: Preset, plain: Preset) -> Work:
-        """plain: the same model without quantization."""
+        """The work of a preset. plain: the same model without quantization."""
         return Work(preset.weight_bytes, preset.cache_bytes, plain.linear_elements, preset.layers, preset.hidden)
 
     def step_bytes(self, batch: int, context: int) -> int:
@@ -108,7 +108,7 @@ class Work:
         return self.weight_bytes + batch * context * self.cache_bytes
 
     def prefill_flop(self, tokens: int) -> int:
-        """Operations of a prompt, a multiply-add as two: linear layers without the head, and causal attention."""
+        """Operations of a prefill, two per multiply-add: linear layers without the head, and causal attention."""
         return 2 * (self.linear * tokens + self.layers * self.hidden * tokens * (tokens + 1))
 
 
@@ -147,7 +147,7 @@ def _share(rate: float, limit: float | None) -> float | None:
 
 
 def speeds(models: Sequence[str], schemes: Sequence[str], context: int, limits: Limits | None) -> Iterator[Speed]:
-    """All measurements; an engine that fails, for want of memory say, is reported and the run goes on."""
+    """Yield all measurements; an engine that fails, for example out of memory, is reported and the run continues."""
     target, longest = Target("cuda"), SIZES["context_window_size"]
     for model in models:
         plain = export_preset(model, "q0f16", target, **SIZES)
@@ -174,7 +174,7 @@ def _measured(model: str, make: Callable[[], Engine], work: Work, limits: Limits
 
 
 def has_torch_cuda() -> bool:
-    """Whether torch is installed, with CUDA."""
+    """Whether torch is installed and has CUDA."""
     try:
         import torch
     except ImportError:
@@ -183,7 +183,7 @@ def has_torch_cuda() -> bool:
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that are installed."""
+    """Versions of installed packages."""
     installed = {d.name for d in metadata.distributions()}
     return {name: metadata.version(name) for name in PACKAGES if name in installed}
 

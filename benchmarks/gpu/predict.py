@@ -2,8 +2,8 @@
 
     python benchmarks/gpu/predict.py --models llama-3.1-8b-instruct --schemes q4f16_1
 
-A step takes the sum over its kernels of a fixed time and of bytes / rate. Arithmetic, the host's work between steps and
-what a kernel gains from the second-level cache are left out, so that only bandwidth and launches limit a step.
+The time of a step is the sum over its kernels of a fixed time plus bytes / rate. Arithmetic, host work between steps
+and hits in the L2 cache are ignored, so that only bandwidth and launches limit a step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mlc_compiler.target import Target
 READ_BYTES_PER_S = 4.0e12
 LAUNCH_SECONDS = 1.85e-6
 OVERLAPPED_SECONDS = 0.6e-6
-PLANNED_KERNELS = 5  # of a layer, after the fusions that are planned
+PLANNED_KERNELS = 5  # per layer, after planned fusions
 
 ASSUMPTIONS = f"""Prediction, not a measurement. Assumed for an H200:
   {READ_BYTES_PER_S / 1e12:.1f} TB/s read, the rate of a published read-only kernel on this GPU (its pins: 4.8 TB/s);
@@ -38,14 +38,14 @@ more, all of which do. GB: bytes of the limit; times: bytes as compiled, divided
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a batch: its kernels, how many of them prefetch weights, and the bytes of memory that they touch."""
+    """A decode step: numbers of kernels and of kernels that prefetch weights, and bytes of memory accessed."""
 
     kernels: int
     prefetching: int
     nbytes: float
 
     def seconds(self, fixed: float, overlapped: float) -> float:
-        """The time when each kernel costs ``fixed`` seconds besides its bytes, one that prefetches ``overlapped``."""
+        """The time of the step. fixed: seconds per kernel besides its bytes; overlapped: for kernels that prefetch."""
         own = self.kernels - self.prefetching
         return own * fixed + self.prefetching * overlapped + self.nbytes / READ_BYTES_PER_S
 
@@ -87,7 +87,7 @@ def compiled_step(lowered: IRModule, batch: int, context: int) -> Step:
 
 @dataclass(frozen=True)
 class Row:
-    """A prediction, with the steps that it is made of."""
+    """A prediction, with the steps that it is based on."""
 
     model: str
     scheme: str
@@ -115,7 +115,7 @@ class Result:
 
 
 def predicted(model: str, scheme: str, target: Target, batches: Sequence[int], context: int) -> Iterator[Row]:
-    """The predictions for a preset, one for each size of a batch."""
+    """Yield the predictions for a preset, one for each batch size."""
     preset = export_preset(model, scheme, target)
     lowered = run_passes(preset.exported.mod, pipeline(target))
     for batch in batches:

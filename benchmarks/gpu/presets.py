@@ -33,19 +33,19 @@ class Preset:
 
     @property
     def weight_bytes(self) -> int:
-        """Of the weights that a decode step reads: all but the table of input embeddings, unless the head is tied."""
+        """Bytes of the weights that a decode step reads: all except the embedding table, unless the head is tied."""
         read = (p for p in self.exported.params if self.tied or not p.name.startswith(INPUT_EMBEDDINGS))
         return sum(prod(p.shape) * dt.nbytes(p.dtype) for p in read)
 
     @property
     def linear_elements(self) -> int:
-        """Of the matrices by which every token is multiplied, in a scheme that stores one number for each."""
+        """Elements of the matrices that multiply every token; only for schemes that store one number per element."""
         matrices = (p for p in self.exported.params if len(p.shape) == 2 and p.name.startswith("model.layers."))
         return sum(prod(p.shape) for p in matrices)
 
     @property
     def cache_bytes(self) -> int:
-        """Of keys and values for one position."""
+        """Bytes of keys and values per position."""
         return sum(state.bytes_per_token for state in self.exported.states)
 
 
@@ -59,6 +59,6 @@ def export_preset(model: str, scheme: str, target: Target, **sizes: int) -> Pres
 
 
 def decode_sizes(batch: int, context: int) -> dict[str, int]:
-    """The symbolic sizes of a decode step of ``batch`` sequences that have ``context`` positions each."""
+    """The symbolic sizes of a decode step of ``batch`` sequences with ``context`` positions each."""
     pages = -(-context // PAGE_SIZE)
     return {"batch_size": batch, "seq_len": batch, "num_seqs": batch, "max_pages": pages, "num_pages": batch * pages}

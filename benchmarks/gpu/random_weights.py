@@ -1,4 +1,4 @@
-"""Random weights in the place of a converted checkpoint."""
+"""Random weights instead of a converted checkpoint."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mlc_runtime.weights import TensorCache
 
 BLOCK = 1 << 20  # elements, repeated in larger tensors
 SPREAD = 0.02
-SCALE_SPREAD = 0.004  # of the steps of quantized weights
+SCALE_SPREAD = 0.004  # spread of the scales of quantized weights
 
 
 class RandomWeights(TensorCache):
     """Tensors for the parameters of a library: norms are 1, codes are random bits, all others are normal numbers.
 
-    The products of layers keep the order of magnitude of their inputs, so that no activation overflows float16.
+    Layers preserve the magnitude of their inputs, so that no activation overflows float16.
     """
 
     def __init__(self, specs: Sequence[ParamSpec]):
@@ -41,4 +41,4 @@ class RandomWeights(TensorCache):
         return np.resize((spread * self._normal).astype(dtype), record.shape)
 
     def forget(self, name: str) -> None:
-        """Nothing is kept."""
+        """Nothing to release."""

@@ -1,8 +1,8 @@
-"""The launches of a compiled function, and the bytes of device memory that each of them touches, by counting loops.
+"""Count the launches of a compiled function and the bytes of device memory that each accesses, from its loops.
 
-Of an axis of a buffer, a kernel touches at most as many indices as the loops in the index expression have iterations;
-expressions that differ are counted apart, and no more than the axis has. An index that is read from memory counts with
-the loops of its address. A loop of unknown length (a context's, say) touches the whole axis.
+Along an axis of a buffer, an index expression has at most as many values as its loops have iterations. Different
+expressions are added up, to at most the length of the axis. An index that is loaded from memory counts with
+the loops of its address. A loop of unknown length (such as the context) covers the whole axis.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ Values = Mapping[Var, PrimExpr]
 class Launched:
     """A launch of a kernel.
 
-    nbytes: of the distinct elements of its buffers that it reads or writes, an upper bound. prefetches: whether it
-    reads from memory before the kernel before it has ended.
+    nbytes: upper bound of the bytes of distinct elements that it reads or writes. prefetches: whether it
+    reads memory before the preceding kernel has ended.
     """
 
     kernel: str
@@ -118,7 +118,7 @@ class _Launches:
 
 @dataclass
 class _Axes:
-    """What the accesses of a buffer touch. axes: of each, the number of indices by index expression."""
+    """The accessed part of a buffer. axes: for each axis, the number of indices by index expression."""
 
     axes: list[dict[object, float]]
     elements: float = 0
@@ -152,7 +152,7 @@ class _Accesses:
             self._whole(call.args[1])
             return
         row = find_tensor_intrin(call.op.removeprefix("intrinsic."))
-        if row.semantics is None:  # a prefetch: loads touch the same bytes
+        if row.semantics is None:  # a prefetch; loads access the same bytes
             return
         for operand, arg in zip(row.operands, call.args, strict=False):
             load = arg.args[0] if isinstance(arg, Call) else None
@@ -160,7 +160,7 @@ class _Accesses:
                 self._access(load, operand.shape[-1])
 
     def _whole(self, address: PrimExpr) -> None:
-        """A matrix of which the kernel copies boxes: all boxes together are the matrix."""
+        """Count a whole matrix, which the kernel copies in boxes."""
         assert isinstance(address, Call) and isinstance(address.args[0], BufferLoad)
         buffer = address.args[0].buffer
         self.found[id(buffer)] = _Axes([defaultdict(float, {None: inf}) for _ in buffer.shape], inf)
@@ -177,7 +177,7 @@ class _Accesses:
         entry.elements += width * self._iterations(access.indices)
 
     def _iterations(self, index: object) -> float:
-        """How many values the loops give an index expression, at most."""
+        """The maximum number of values of an index expression."""
         return prod(self._variables(index).values())
 
     def _variables(self, index: object) -> dict[int, float]:
@@ -202,7 +202,7 @@ class _Accesses:
 
 
 def touched_bytes(kernel: PrimFunc, known: Values) -> float:
-    """The bytes of a kernel's buffers that it reads or writes, at most. known: its scalar parameters and sizes."""
+    """Upper bound of the bytes that a kernel reads or writes. known: its scalar parameters and sizes."""
     accesses = _Accesses(kernel, known)
     accesses.visit(kernel.body)
     return sum(map(accesses.nbytes, kernel.buffers))

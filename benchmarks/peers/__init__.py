@@ -1,1 +1,1 @@
-"""Beside other engines for language models on CPUs: `benchmarks/against_peers.py` runs it."""
+"""Comparison with other LLM engines on CPUs; `benchmarks/against_peers.py` runs it."""

@@ -1,4 +1,4 @@
-"""The engines of a run: installed, with their files made, and started."""
+"""Install the engines of a run, make their files, and start them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Started:
 
 
 class Candidates:
-    """What is below a scratch folder. engines: names of the catalog. opts: of our compiler, an engine for each."""
+    """The candidates of a run. engines: names in the catalog. opts: ``--opt`` values, one own engine for each."""
 
     def __init__(self, scratch: Path, engines: Sequence[str], opts: Sequence[str]):
         self._scratch = scratch.resolve()
@@ -49,7 +49,7 @@ class Candidates:
         self._engines, self._opts = engines, opts
 
     def of(self, model: str, scheme: str) -> list[Candidate]:
-        """Those with a variant for the scheme; installs them and makes their files."""
+        """The engines with a variant for the scheme; installs them and makes their files."""
         return [c for name in self._engines for c in self._of(name, model, scheme)]
 
     def _of(self, name: str, model: str, scheme: str) -> Iterator[Candidate]:
@@ -67,7 +67,7 @@ class Candidates:
 
     @contextmanager
     def started(self, candidates: Sequence[Candidate], model: str, threads: int) -> Iterator[dict[str, Started]]:
-        """The candidates that can be started, by name; others are named on stderr."""
+        """Context manager: the started candidates by name; those that cannot be started are printed to stderr."""
         reference = json.loads((self._files.checkpoint(model) / REFERENCE).read_text())
         with ExitStack() as stack:
             started = {}

@@ -1,4 +1,4 @@
-"""The engines: where they run, what they read for each scheme of weights."""
+"""The catalog of engines: their environment, and the files that they read for each scheme."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ OURS = "mlc"
 
 @dataclass(frozen=True)
 class Variant:
-    """How an engine stores a scheme's weights: least bits of a weight with its scales, bytes of a cached element."""
+    """How an engine stores a scheme: minimum bits per weight including scales, bytes per KV cache element."""
 
     name: str
     weight_bits: float
@@ -19,7 +19,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Engine:
-    """worker: the module in ``peers.workers``. environment: None is this project's own."""
+    """An engine. worker: its module in ``peers.workers``. environment: None for this project's own."""
 
     worker: str
     environment: str | None

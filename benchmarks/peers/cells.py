@@ -1,4 +1,4 @@
-"""What is measured of an engine with a model: prompts, and steps of decoding at depths and in batches."""
+"""The measurements of an engine with a model: prefill by prompt length, decode by depth and batch size."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-FEW_TOKENS = 256  # warm-up of prompts
+FEW_TOKENS = 256  # maximum length of the warm-up prompt
 
 
 class Kind(StrEnum):
@@ -16,7 +16,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Cell:
-    """tokens: of the prompt; for decoding, those before the first step (depth 0 is a prompt of one token)."""
+    """A measurement. tokens: prompt length; for decode, tokens before the first step (depth 0: a one-token prompt)."""
 
     kind: Kind
     tokens: int
@@ -24,7 +24,7 @@ class Cell:
 
     @property
     def prompt(self) -> int:
-        """Tokens of each sequence's prompt."""
+        """The number of tokens of each sequence's prompt."""
         return max(self.tokens, 1)
 
     @property

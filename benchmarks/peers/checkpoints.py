@@ -1,4 +1,4 @@
-"""Writes the Hugging Face folders from which every engine's files are made; runs in the environment of transformers.
+"""Write the Hugging Face folders from which every engine's files are made; runs in transformers' environment.
 
 python -m peers.checkpoints smollm2 MODEL.gguf FOLDER
 python -m peers.checkpoints llama-1.1b FOLDER_WITH_TOKENIZER FOLDER
@@ -22,11 +22,11 @@ from transformers import (
 
 from peers.shapes import CONTEXT, REFERENCE, REFERENCE_STEPS, SHAPES
 
-TEXT = "January, February, March, April, May,"  # continued by any engine that works
+TEXT = "January, February, March, April, May,"  # every working engine continues it
 
 
 def smollm2(gguf: Path, folder: Path) -> None:
-    """The checkpoint in a GGUF, in float16 and for the context of the benchmark."""
+    """Write the checkpoint in a GGUF as float16, with the context length of the benchmark."""
     loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     config = LlamaConfig.from_dict({**loaded.config.to_dict(), "rms_norm_eps": 1e-5})
     del config.quantization_config  # of the GGUF
@@ -37,7 +37,7 @@ def smollm2(gguf: Path, folder: Path) -> None:
 
 
 def llama_1_1b(tokenizer_folder: Path, folder: Path) -> None:
-    """Random weights of the shape, the same in every run."""
+    """Write random weights of the 1.1 B Llama shape, the same in every run."""
     shape, tokenizer = SHAPES["llama-1.1b"], AutoTokenizer.from_pretrained(tokenizer_folder)
     config = LlamaConfig(
         hidden_size=shape.hidden,

@@ -1,4 +1,4 @@
-"""The other end of a worker: starts it, sends requests, and knows how busy other programs were meanwhile."""
+"""The client of a worker: starts it, sends requests, and measures the load of other programs meanwhile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from peers.workers.serve import About
 
 
 class Worker:
-    """An engine with a model loaded, in a process of its own. log: receives what the engine prints."""
+    """An engine with a loaded model in a separate process. log: receives the engine's output."""
 
     def __init__(self, python: Path, module: str, files: Path, threads: int, log: Path):
         self._log = log
@@ -34,7 +34,7 @@ class Worker:
         self.about = About(**self._answer())
 
     def begin(self, tokens: int, batch: int, seed: int) -> Sample:
-        """Read random prompts; the same for the same seed."""
+        """Prefill random prompts, reproducible by ``seed``."""
         return self._timed({"begin": {"tokens": tokens, "batch": batch, "seed": seed}})
 
     def first_token(self, ids: Sequence[int]) -> int:
@@ -48,7 +48,7 @@ class Worker:
         return self._timed({"step": count})
 
     def end(self) -> None:
-        """Forget the sequences."""
+        """Remove the sequences."""
         self._request({"end": True})
 
     def close(self) -> None:

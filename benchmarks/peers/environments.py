@@ -1,4 +1,4 @@
-"""A virtual environment for each peer, so that nothing of them is installed beside this project."""
+"""A virtual environment for each peer, separate from this project's."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-TORCH = "torch==2.13.0"  # exactly: other versions pull gigabytes of CUDA
+TORCH = "torch==2.13.0"  # pinned: other versions pull gigabytes of CUDA
 NATIVE = "-DGGML_NATIVE=ON"
 
 
 @dataclass(frozen=True)
 class Environment:
-    """requirements: of pip. unwanted: packages that they pull in and that do not work. cmake: its arguments."""
+    """An environment. requirements: for pip. unwanted: broken dependencies to remove. cmake: its arguments."""
 
     requirements: tuple[str, ...]
     unwanted: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ ENVIRONMENTS = {
 
 
 class Environments:
-    """The environments below a scratch folder, made when they are first asked for."""
+    """The environments below a scratch folder, created at first use."""
 
     def __init__(self, scratch: Path):
         self._folder = scratch / "environments"

@@ -1,4 +1,4 @@
-"""From samples to figures: tokens per second, and shares of the machine's limits."""
+"""Compute figures from samples: tokens per second, and shares of the machine's limits."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ INTEGER_SCHEMES = ("q4", "q8")
 
 @dataclass(frozen=True)
 class Limits:
-    """Of the machine, per second: bytes read, and operations of the kind that a scheme can use."""
+    """Limits of the machine per second: bytes read, and operations of the kind that a scheme can use."""
 
     read_bytes_per_s: float
     op_per_s: float
 
     @staticmethod
     def measure(threads: int, scheme: str) -> Limits:
-        """Products of 8-bit integers for quantized weights, of float32 for others."""
+        """Measure the limits: int8 operations for quantized weights, float32 for others."""
         limits = measure_limits(threads)
         return Limits(
             limits.read_bytes_per_s, measure_int8(threads) if scheme in INTEGER_SCHEMES else limits.flop_per_s
@@ -34,7 +34,7 @@ class Limits:
 
 
 def figure(cell: Cell, taken: Taken, shape: Shape, variant: Variant, limits: Limits) -> Figure:
-    """Rejects what too few quiet samples, or a share above 1, make incredible."""
+    """The figure of a cell; rejected if there are too few quiet samples, or if its share is above 1."""
     samples = [s.seconds for s in taken.samples], [round(s.others, 3) for s in taken.samples]
     if taken.median is None:
         reason = taken.failed or f"{len(taken.quiet)} of {len(taken.samples)} samples were quiet"
@@ -47,7 +47,7 @@ def figure(cell: Cell, taken: Taken, shape: Shape, variant: Variant, limits: Lim
 
 
 def _share(cell: Cell, seconds: float, settings: Settings, shape: Shape, variant: Variant, limits: Limits) -> float:
-    """Prompts: of the operations per second. Decoding: of the bytes read per second."""
+    """The share of the limit: operations per second for prefill, bytes read per second for decode."""
     if cell.kind is Kind.PREFILL:
         return shape.prefill_flop(cell.prompt) / seconds / limits.op_per_s
     step = shape.step_bytes(variant.weight_bits, variant.cache_bytes, cell.batch, cell.tokens)

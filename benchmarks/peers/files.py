@@ -1,4 +1,4 @@
-"""The files of each engine, made from one checkpoint for each model below a scratch folder."""
+"""Make the files of each engine below a scratch folder, from one checkpoint per model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZES = f"context_window_size={CONTEXT};max_batch_size={MOST_SEQUENCES}"
 
 
 class Files:
-    """Makes what is missing; what is there is taken to be whole, as files are moved to their place when complete."""
+    """Makes missing files. Existing ones are complete, because files get their final name when they are."""
 
     def __init__(self, scratch: Path, environments: Environments):
         self._models, self._environments = scratch / "models", environments
@@ -35,7 +35,7 @@ class Files:
         return self._made(folder, "transformers", "peers.checkpoints", model, source)
 
     def path(self, model: str, variant: Variant) -> Path:
-        """What the workers of the other engines read."""
+        """The files that a worker of another engine reads."""
         path, checkpoint = self._models / model / variant.name, self.checkpoint(model)
         if path.exists():
             return path
@@ -66,7 +66,7 @@ class Files:
         return library
 
     def _made(self, path: Path, environment: str, *command: str | Path, after: tuple[str, ...] = ()) -> Path:
-        """Run a module whose argument before ``after`` is the output."""
+        """Create ``path`` by running a module; its output argument is placed before the arguments ``after``."""
         print(f"making {path}", file=sys.stderr)
         partial = _partial(path)
         _run([self._environments.python(environment), "-m", *command, partial, *after])
@@ -75,7 +75,7 @@ class Files:
 
 
 def _partial(path: Path) -> Path:
-    """A place beside ``path`` for what is not complete, with nothing there."""
+    """A temporary path beside ``path``, at which nothing exists."""
     partial = path.with_name(f"partial-{path.name}")
     shutil.rmtree(partial, ignore_errors=True)
     partial.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def _run(command: Sequence[str | Path]) -> None:
 
 
 def variables(python: str | Path) -> dict[str, str]:
-    """Environment variables of a program: this project's modules are found by its own interpreter only.
+    """Environment variables for a program: only this project's interpreter finds this project's modules.
 
     Programs run in the folder of benchmarks, where ``python -m`` finds this package.
     """

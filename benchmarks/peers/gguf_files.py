@@ -1,8 +1,8 @@
-"""GGUF files of a checkpoint; runs in the environment of llama.cpp, whose quantizer it calls.
+"""Write GGUF files of a checkpoint with llama.cpp's quantizer; runs in llama.cpp's environment.
 
 python -m peers.gguf_files CHECKPOINT_FOLDER OUTPUT.gguf [Q4_0 | Q8_0 | Q4_K_M | ... [mixed [IMPORTANCE]]]
 
-All matrices have one type; with "mixed", those that llama.cpp chooses. IMPORTANCE: of ``peers.importance_files``.
+All matrices have one type; with "mixed", llama.cpp chooses the types. IMPORTANCE: a file of ``peers.importance_files``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from peers import importance_files
 
 
 def write_f16(folder: Path, path: Path) -> None:
-    """The Llama in a folder as a GGUF in float16, without a tokenizer."""
+    """Write the Llama in a folder as a float16 GGUF without a tokenizer."""
     config = json.loads((folder / "config.json").read_text())
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(config["num_hidden_layers"])
@@ -51,7 +51,7 @@ def write_f16(folder: Path, path: Path) -> None:
 
 
 def _stored(name: str, value: np.ndarray, config: dict[str, Any]) -> np.ndarray:
-    """GGUF has norms in float32, and rotates neighbouring rows of queries and keys, not the halves of a head."""
+    """Convert a tensor to GGUF's form: norms in float32, and rotary pairs of queries and keys in adjacent rows."""
     if value.ndim == 1:
         return value.astype(np.float32)
     value = value.astype(np.float16)
@@ -63,7 +63,7 @@ def _stored(name: str, value: np.ndarray, config: dict[str, Any]) -> np.ndarray:
 
 
 def quantize(source: Path, target: Path, kind: str, pure: bool, means: dict[str, np.ndarray]) -> None:
-    """pure: all matrices of a GGUF in one type, embeddings and head as well. means: squares of inputs, by name."""
+    """Quantize a GGUF. pure: all matrices, with embeddings and head, in one type. means: mean squares of inputs."""
     params = llama_cpp.llama_model_quantize_default_params()
     params.ftype, params.pure = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{kind}"), pure
     if means:
@@ -73,7 +73,7 @@ def quantize(source: Path, target: Path, kind: str, pure: bool, means: dict[str,
 
 
 def _importances(means: dict[str, np.ndarray]) -> Any:
-    """An array of structs, of which the last has no name. ``means`` has to outlive it."""
+    """llama.cpp's array of importance structs, ended by one without a name. ``means`` must outlive it."""
     entry = llama_cpp.llama_model_imatrix_data
     numbers = ctypes.POINTER(ctypes.c_float)
     known = [entry(name.encode(), values.ctypes.data_as(numbers), len(values)) for name, values in means.items()]

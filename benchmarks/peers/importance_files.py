@@ -1,7 +1,7 @@
-"""Importance matrices in the older format of llama.cpp's tool, which its relatives read, too.
+"""Read and write importance matrices in the older format of llama.cpp's tool, which its forks also read.
 
-A count of entries, then for each the length of its name, the name, a number of calls, a number of values and the
-values, integers int32 and values float32, little-endian. Values are divided by the number of calls, which is 1 here.
+The number of entries, then for each the length of its name, the name, the number of calls, the number of values and the
+values; integers int32, values float32, little-endian. Values are sums over the calls; here the number of calls is 1.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 
 def write(means: dict[str, np.ndarray], path: Path) -> None:
-    """means: of squares, float32 [K], by GGUF's names."""
+    """Write a file. means: mean squares, float32 [K], by GGUF name."""
     with path.open("wb") as file:
         file.write(struct.pack("<i", len(means)))
         for name, values in means.items():
@@ -22,7 +22,7 @@ def write(means: dict[str, np.ndarray], path: Path) -> None:
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
-    """What ``write`` writes."""
+    """Read a file written by ``write``."""
     data, means, place = path.read_bytes(), {}, 4
     for _ in range(struct.unpack_from("<i", data)[0]):
         (length,) = struct.unpack_from("<i", data, place)

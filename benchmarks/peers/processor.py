@@ -1,4 +1,4 @@
-"""How much of the processors other programs use, by Linux' counters."""
+"""Measure the CPU use of other programs with Linux' counters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _USER, _NICE, _SYSTEM, _IRQ, _SOFTIRQ, _STEAL = 0, 1, 2, 5, 6, 7  # columns of /
 
 @dataclass(frozen=True)
 class Reading:
-    """Seconds at one time: of the wall clock, of all processors busy or stolen by the host, of the own programs."""
+    """Counters in seconds: wall clock, busy or stolen time of all CPUs, CPU time of the measured programs."""
 
     wall: float
     busy: float
@@ -23,32 +23,32 @@ class Reading:
 
 
 def read(pids: Sequence[int]) -> Reading:
-    """pids: the programs that are measured, beside this one."""
+    """Read the counters. pids: the measured programs besides this one."""
     stat = Path("/proc/stat").read_text().splitlines()[0]
     own = sum(process_seconds(Path(f"/proc/{pid}/stat").read_text()) for pid in [os.getpid(), *pids])
     return Reading(time.perf_counter(), busy_seconds(stat), own)
 
 
 def busy_seconds(line: str) -> float:
-    """Of the first line of /proc/stat."""
+    """Busy seconds of all CPUs from the first line of /proc/stat."""
     columns = [int(column) for column in line.split()[1:]]
     return sum(columns[i] for i in (_USER, _NICE, _SYSTEM, _IRQ, _SOFTIRQ, _STEAL)) / TICKS_PER_S
 
 
 def process_seconds(line: str) -> float:
-    """Of /proc/PID/stat: user and system time; the program's name in parentheses may have spaces."""
+    """User and system time from /proc/PID/stat; the program's name in parentheses may have spaces."""
     columns = line.rpartition(")")[2].split()
     return (int(columns[11]) + int(columns[12])) / TICKS_PER_S
 
 
 def others(before: Reading, after: Reading) -> float:
-    """Processors that other programs used, 0 to the number of processors; two ticks are the counters' error."""
+    """The number of CPUs that other programs used, 0 to the number of CPUs; two ticks are the counters' error."""
     seconds = (after.busy - before.busy) - (after.own - before.own) - 2 / TICKS_PER_S
     return max(0.0, seconds) / (after.wall - before.wall)
 
 
 def wait_until_quiet(limit: float, seconds: float) -> None:
-    """Return when other programs, idle workers included, use at most ``limit`` processors, or after ``seconds``."""
+    """Wait until other programs, including idle workers, use at most ``limit`` CPUs, or for ``seconds``."""
     end = time.perf_counter() + seconds
     before = read([])
     while time.perf_counter() < end:

@@ -1,4 +1,4 @@
-"""Results as Markdown: a table for each model, scheme and number of threads."""
+"""Format results as Markdown: a table for each model, scheme and number of threads."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ def is_ours(engine: str) -> bool:
 
 
 def ratio(measured: Measured) -> float | None:
-    """Tokens per second of our first engine divided by those of the best peer; None where one of them is missing."""
+    """This project's tokens per second divided by the best peer's; None if one is missing."""
     ours = next((f.tokens_per_s for name, f in measured.figures.items() if is_ours(name)), None)
     peers = [f.tokens_per_s for name, f in measured.figures.items() if f.tokens_per_s and not is_ours(name)]
     return ours / max(peers) if ours and peers else None
 
 
 def markdown(result: Result) -> str:
-    """All groups. Figures are tokens per second; shares of the machine's limit are in parentheses."""
+    """Tables of all groups in tokens per second, with shares of the machine's limit in parentheses."""
     lines = [f"# Beside other engines on {result.machine}", ""]
     for group in sorted(result.groups, key=lambda group: group.key):
         lines += _group(group)

@@ -1,4 +1,4 @@
-"""What a run says: figures of engines side by side, on which machine, with which versions and options."""
+"""Results of a run: figures of engines, with the machine, versions and options."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ RESULT = Path(__file__).resolve().parents[1] / "results" / "against_peers.json"
 class Figure:
     """An engine's figure for a cell. tokens_per_s: of all sequences together, from the median of the quiet samples.
 
-    share: of the machine's limit, 0 to 1. rejected: why there is no figure. seconds, others: of every sample, and the
-    processors that other programs used meanwhile.
+    share: of the machine's limit, 0 to 1. rejected: why there is no figure. seconds, others: for every sample, its time
+    and the number of CPUs that other programs used meanwhile.
     """
 
     tokens_per_s: float | None
@@ -37,9 +37,9 @@ class Measured:
 
 @dataclass(frozen=True)
 class About:
-    """An engine in a group. files: what it read. options: of this project's compiler, else "".
+    """An engine in a group. files: the files that it read. options: of this project's compiler, else "".
 
-    agreement: of 16 positions of a text, those whose most likely token is that of transformers in float32.
+    agreement: the number of 16 positions of a text with the same most likely token as transformers in float32.
     """
 
     files: str
@@ -52,7 +52,7 @@ class About:
 
 @dataclass(frozen=True)
 class Group:
-    """What was measured in turns. read_bytes_per_s, op_per_s: the machine's limits, at the same time and threads."""
+    """Engines measured in turns. read_bytes_per_s, op_per_s: the machine's limits with the same number of threads."""
 
     model: str
     scheme: str
@@ -77,7 +77,7 @@ class Result:
     groups: list[Group]
 
     def with_group(self, group: Group) -> Result:
-        """With ``group`` in the place of an older one."""
+        """The result with ``group``, which replaces an older one."""
         return Result(self.machine, [g for g in self.groups if g.key != group.key] + [group])
 
 
@@ -87,13 +87,13 @@ def save(result: Result, path: Path) -> None:
 
 
 def load(path: Path) -> Result:
-    """What ``save`` has written."""
+    """Load a result written by ``save``."""
     saved = json.loads(path.read_text())
     return Result(saved["machine"], [_group(group) for group in saved["groups"]])
 
 
 def load_or_new(path: Path, machine: str) -> Result:
-    """The saved result when it is of this machine, to which groups can be added; else an empty one."""
+    """The saved result if it is of this machine, else an empty one."""
     saved = load(path) if path.is_file() else None
     return saved if saved is not None and saved.machine == machine else Result(machine, [])
 

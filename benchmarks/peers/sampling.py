@@ -1,4 +1,4 @@
-"""Samples of several engines in turns: disturbed ones are taken again, and medians are of the others."""
+"""Take samples of several engines in turns; disturbed samples are repeated, and excluded from medians."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from peers import processor
 from peers.cells import FEW_TOKENS, Cell, Kind
 from peers.shapes import ROOM
 
-ENOUGH = 3  # quiet samples after which a slow engine is not asked again
+ENOUGH = 3  # quiet samples that suffice for a slow engine
 
 
 class EngineError(Exception):
-    """An engine cannot do what it was asked for, or its worker has ended."""
+    """An engine does not support a request, or its worker has ended."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """others: processors that other programs used meanwhile."""
+    """A sample. others: number of CPUs that other programs used meanwhile."""
 
     seconds: float
     others: float
@@ -29,9 +29,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Settings:
-    """repeats: quiet samples of an engine. tries: samples at most. steps: tokens decoded for a sample.
+    """Settings. repeats: quiet samples per engine. tries: maximum number of samples. steps: tokens decoded per sample.
 
-    seconds: after these, an engine needs ENOUGH quiet samples only. others: processors that other programs may use in
+    seconds: after this time, an engine needs only ENOUGH quiet samples. others: CPUs that other programs may use in
     a quiet sample. patience: seconds to wait for quiet before a sample.
     """
 
@@ -48,7 +48,7 @@ class Settings:
 
 
 class Sampled(Protocol):
-    """What is measured; ``client.Worker``."""
+    """The interface of ``client.Worker`` for sampling."""
 
     def begin(self, tokens: int, batch: int, seed: int) -> Sample: ...
 
@@ -67,7 +67,7 @@ class Taken:
 
     @property
     def quiet(self) -> list[float]:
-        """Seconds of the samples that nothing disturbed."""
+        """Seconds of the undisturbed samples."""
         return [s.seconds for s in self.samples if s.others <= self.settings.others]
 
     @property
@@ -78,15 +78,15 @@ class Taken:
 
     @property
     def median(self) -> float | None:
-        """Seconds; None when fewer than ENOUGH samples were quiet (or than ``repeats``)."""
+        """Median seconds; None if fewer than ENOUGH samples (or fewer than ``repeats``) were quiet."""
         wanted = min(ENOUGH, self.settings.repeats)
         return statistics.median(self.quiet) if self.failed is None and len(self.quiet) >= wanted else None
 
 
 def take(cell: Cell, engines: Mapping[str, Sampled], settings: Settings) -> dict[str, Taken]:
-    """Measure a cell: one sample of each engine after the other, until each has enough.
+    """Measure a cell: one sample of each engine in turn, until each has enough.
 
-    Steps of decoding follow each other, so that sample r of every engine begins r * ``steps`` after ``cell.tokens``.
+    Decode samples continue each other: sample r of every engine begins r * ``steps`` after ``cell.tokens``.
     """
     taken = {name: Taken(settings) for name in engines}
     for turn in range(settings.tries + 1):
@@ -101,7 +101,7 @@ def take(cell: Cell, engines: Mapping[str, Sampled], settings: Settings) -> dict
 
 
 def _turn(cell: Cell, engine: Sampled, taken: Taken, turn: int) -> None:
-    """Turn 0 warms up, and opens the sequences of decoding."""
+    """Take one sample; turn 0 is a warm-up, and opens the sequences for decode."""
     settings = taken.settings
     try:
         if turn:

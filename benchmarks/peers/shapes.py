@@ -1,20 +1,20 @@
-"""The models that are measured, and the least work that they are."""
+"""The measured models, and their minimum work."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-LONGEST = 8192  # tokens of a prompt
-ROOM = 512  # tokens after it: the steps that are measured
+LONGEST = 8192  # maximum tokens of a prompt
+ROOM = 512  # tokens after it, for the measured steps
 CONTEXT = LONGEST + ROOM
 MOST_SEQUENCES = 16
-REFERENCE = "reference.json"  # of a checkpoint: a prompt, and its continuation in float32
+REFERENCE = "reference.json"  # in a checkpoint's folder: a prompt, and its continuation in float32
 REFERENCE_STEPS = 16
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A Llama. tied: the head's weights are the embeddings."""
+    """The sizes of a Llama. tied: the head's weights are the embeddings."""
 
     hidden: int
     intermediate: int
@@ -26,17 +26,17 @@ class Shape:
 
     @property
     def linear(self) -> int:
-        """Weights of the layers' matrices."""
+        """The number of weights of the layers' matrices."""
         kv = self.hidden * self.kv_heads // self.heads
         return self.layers * self.hidden * (2 * self.hidden + 2 * kv + 3 * self.intermediate)
 
     @property
     def head(self) -> int:
-        """Weights of the output head."""
+        """The number of weights of the output head."""
         return self.vocabulary * self.hidden
 
     def prefill_flop(self, tokens: int) -> int:
-        """Operations of a prompt, a multiply-add as two: matrices for each token, the head once, causal attention."""
+        """Operations of a prefill, two per multiply-add: matrices for each token, the head once, causal attention."""
         attention = self.layers * self.hidden * tokens * (tokens + 1)
         return 2 * (self.linear * tokens + self.head + attention)
 

@@ -1,4 +1,4 @@
-"""Compiles ``y = relu(x @ w + b)``, for any number of rows, to the library that call_library.c loads.
+"""Compile ``y = relu(x @ w + b)``, for any number of rows, to the library that call_library.c loads.
 
 python make_library.py linear.so
 """

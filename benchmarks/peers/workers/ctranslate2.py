@@ -13,7 +13,7 @@ from peers.workers.serve import serve
 
 
 class CTranslate2:
-    """The generator in a thread of its own, which waits in the callback after the last token that was asked for."""
+    """The generator in a separate thread, which waits in the callback after the last requested token."""
 
     def __init__(self, folder: Path, threads: int):
         self._generator = ctranslate2.Generator(

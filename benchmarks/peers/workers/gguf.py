@@ -1,4 +1,4 @@
-"""What llama.cpp and its relatives share: batches of tokens by way of their C interface."""
+"""Base class for llama.cpp and its forks: batches of tokens through their C interface."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class BatchArrays:
     def __init__(self, capacity: int):
         self.token, self.position, self.sequence = (np.zeros(capacity, np.int32) for _ in range(3))
         self.is_output = np.zeros(capacity, np.int8)
-        self._one = np.ones(capacity, np.int32)  # sequences of a token
+        self._one = np.ones(capacity, np.int32)  # number of sequences of a token
         self._places = self.sequence.ctypes.data + 4 * np.arange(capacity, dtype=np.uint64)
 
     def fill(self, rows: list[list[int]], past: int) -> None:
-        """Rows of equal length that follow ``past`` tokens of each sequence; the last of each row has an output."""
+        """Fill in rows of equal length after ``past`` tokens of each sequence; only the last of each has logits."""
         length, count = len(rows[0]), len(rows) * len(rows[0])
         self.token[:count] = np.ravel(rows)
         self.position[:count] = np.tile(np.arange(past, past + length), len(rows))
@@ -43,9 +43,9 @@ class BatchArrays:
 
 
 class GgufEngine:
-    """A GGUF file. A context is kept as long as the number of sequences and their length are the same.
+    """An engine with a GGUF file. A context is reused while the number of sequences and their length do not change.
 
-    api: the ctypes module. clear: forgets all tokens of a context.
+    api: the ctypes module. clear: removes all tokens of a context.
     """
 
     version: str
@@ -64,11 +64,11 @@ class GgufEngine:
         self._past = 0
 
     def clear(self) -> None:
-        """Forget all tokens of the context."""
+        """Remove all tokens of the context."""
         raise NotImplementedError
 
     def context_params(self) -> Any:
-        """The engine's settings, but for sizes and threads."""
+        """The engine's settings, except sizes and threads."""
         return self._api.llama_context_default_params()
 
     def begin(self, prompts: list[list[int]]) -> list[int]:
@@ -105,7 +105,7 @@ class GgufEngine:
         self._sizes = batch, length
 
     def _decode(self, rows: list[list[int]]) -> list[int]:
-        """Append tokens to each sequence; the most likely tokens after them."""
+        """Append tokens to each sequence; returns the most likely next tokens."""
         self._arrays.fill(rows, self._past)
         batch = self._arrays.of(self._api.llama_batch, sum(map(len, rows)))
         if failed := self._api.llama_decode(self._context, batch):

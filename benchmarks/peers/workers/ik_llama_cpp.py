@@ -14,7 +14,7 @@ from peers.workers.serve import serve
 
 
 class IkLlamaCpp(GgufEngine):
-    """ik_llama.cpp with weights rearranged when they are loaded, and flash attention."""
+    """ik_llama.cpp with weights repacked at load time, and flash attention."""
 
     def __init__(self, path: Path, threads: int):
         params = api.llama_model_default_params()

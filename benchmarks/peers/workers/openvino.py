@@ -1,4 +1,4 @@
-"""OpenVINO GenAI with paged attention, as its pipeline for language models has it on x86. FILES is a folder."""
+"""OpenVINO GenAI with paged attention, the default of its LLM pipeline on x86. FILES is a folder."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import openvino_genai
 from peers.shapes import ROOM
 from peers.workers.serve import serve
 
-TOKENS_OF_A_STEP = 1 << 30  # prompts are computed whole, as for the least latency
+TOKENS_OF_A_STEP = 1 << 30  # prompts are computed whole, for the lowest latency
 
 
 class OpenVino:
-    """The pipeline whose steps are called one by one."""
+    """The pipeline with explicit steps."""
 
     def __init__(self, folder: Path, threads: int):
         scheduler = openvino_genai.SchedulerConfig()

@@ -4,7 +4,7 @@
 
 The first line that a worker writes is an ``About``. Then each request has an answer:
 ``{"begin": {"tokens": n, "batch": b, "seed": s}}`` or ``{"begin": {"ids": [[…]]}}`` reads prompts into an empty cache,
-``{"step": n}`` decodes n tokens greedily for each sequence, ``{"end": true}`` forgets them. The answer is
+``{"step": n}`` decodes n tokens greedily for each sequence, ``{"end": true}`` removes the sequences. The answer is
 ``{"seconds": …, "tokens": [[…]]}``, a list for each step, or ``{"error": …}``. The end of the input ends the worker.
 """
 
@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-IDS = (100, 40000)  # of prompts: ordinary tokens of all models' vocabularies
+IDS = (100, 40000)  # range of prompt ids: ordinary tokens in all models' vocabularies
 
 
 class Engine(Protocol):
@@ -34,17 +34,17 @@ class Engine(Protocol):
         ...
 
     def step(self, count: int) -> list[list[int]]:
-        """Append the last tokens, and so on; the tokens of each of ``count`` steps, one for each sequence."""
+        """Run ``count`` greedy steps; returns the tokens of each step, one for each sequence."""
         ...
 
     def end(self) -> None:
-        """Forget the sequences."""
+        """Remove the sequences."""
         ...
 
 
 @dataclass(frozen=True)
 class About:
-    """version: of the engine. build: what it was compiled for or with. load_s: until the second token of a prompt."""
+    """An engine's description. build: compiler or target. load_s: seconds until the second token of a prompt."""
 
     version: str
     build: str
@@ -65,7 +65,7 @@ def serve(load: Callable[[Path, int], Engine]) -> None:
 
 
 def _private_stdout() -> TextIO:
-    """A stream to stdout, to which libraries cannot write: what they print goes to stderr."""
+    """A private stream to stdout; what libraries print is redirected to stderr."""
     stream = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return stream
@@ -95,6 +95,6 @@ def _perform(engine: Engine, request: dict[str, Any], prompts: list[list[int]]) 
 
 
 def _prompts(ids: list[list[int]] | None = None, tokens: int = 0, batch: int = 1, seed: int = 0) -> list[list[int]]:
-    """The given prompts, or random ones: the same for the same seed, so that no cache of prefixes helps."""
+    """The given prompts, or random ones by ``seed``; different seeds defeat prefix caches."""
     choose = random.Random(seed)
     return ids or [[choose.randrange(*IDS) for _ in range(tokens)] for _ in range(batch)]

@@ -1,4 +1,4 @@
-"""transformers on torch, in float32 and not compiled. FILES is a checkpoint's folder."""
+"""transformers on torch, in float32 without ``torch.compile``. FILES is a checkpoint's folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from peers.workers.serve import serve
 
 
 class Transformers:
-    """The forward pass and the largest logit; not ``generate``, which does more."""
+    """Greedy decoding by forward passes, without the overhead of ``generate``."""
 
     def __init__(self, folder: Path, threads: int):
         torch.set_num_threads(threads)
