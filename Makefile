@@ -38,23 +38,23 @@ demo: $(MODEL)/.converted $(MODEL)/.configured $(MODEL)/lib.so  ## Convert, comp
 test: lint types  ## Run lint, types and tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
-lint: $(VENV)/.test-installed  ## ruff
+lint: $(VENV)/.test-installed  ## Run ruff
 	$(BIN)/python -m ruff check .
 
-types: $(VENV)/.test-installed  ## mypy
+types: $(VENV)/.test-installed  ## Run mypy
 	$(BIN)/python -m mypy
 
-bench: $(VENV)/.bench-installed  ## Compare speed with other engines and the machine's limits, in some minutes once they are installed
+bench: $(VENV)/.bench-installed  ## Compare speed with other engines and the machine's limits; minutes, once they are installed
 	$(BIN)/python benchmarks/against_peers.py --quick --output build/bench.json $(BENCH_ARGS)
 
-bench-peers: $(VENV)/.bench-installed  ## The same for all models, schemes, lengths and batches, in some hours; with plots
+bench-peers: $(VENV)/.bench-installed  ## The same for all models, schemes, lengths and batches, with plots; hours
 	$(BIN)/python benchmarks/against_peers.py $(BENCH_ARGS)
 	$(BIN)/python benchmarks/plot_peers.py
 
 test-gpu: $(VENV)/.gpu-installed  ## Run the tests that need a CUDA device
 	$(BIN)/python -m tests.gpu $(PYTEST_ARGS)
 
-bench-gpu: $(VENV)/.gpu-installed  ## Measure a CUDA device, and models on it
+bench-gpu: $(VENV)/.gpu-installed  ## Measure a CUDA device and models on it
 	$(BIN)/python benchmarks/gpu/micro.py
 	$(BIN)/python benchmarks/gpu/models.py
 	$(BIN)/python benchmarks/gpu/predict.py

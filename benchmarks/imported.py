@@ -1,11 +1,11 @@
-"""Imported models beside PyTorch, torch.compile and ONNX Runtime: milliseconds of a call, in turns.
+"""Compare imported models with PyTorch, torch.compile and ONNX Runtime: milliseconds per call, in turns.
 
     python -m venv ../ort && ../ort/bin/pip install onnxruntime numpy
     python benchmarks/imported.py --onnxruntime ../ort/bin/python --threads 1 2
 
-Each engine runs in a process of its own; the engines of a cell take turns, and a figure is the least of its samples: of
-one thread the time of the processor, of several that of the clock. Results are compared with PyTorch's before they are
-timed. Cells that are not measured stay in the file of results.
+Each engine runs in a separate process; the engines of a cell take turns, and a figure is the minimum of its samples:
+CPU time with one thread, wall time with several. Results are compared with PyTorch's first. Cells that are not measured
+are kept in the results file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LARGEST_ERROR = 1e-4
 
 @dataclass(frozen=True)
 class Cell:
-    """One model. milliseconds: of a call; errors: the largest beside PyTorch, relative to 1 + the result."""
+    """The result for one model. milliseconds: per call; errors: maximum |difference| to PyTorch over 1 + |result|."""
 
     model: str
     threads: int
@@ -65,7 +65,7 @@ class Worker:
         return float(line)
 
     def seconds(self) -> float:
-        """One sample."""
+        """Take one sample: the seconds of a call."""
         print(file=self.process.stdin, flush=True)
         return self._number()
 
@@ -75,7 +75,7 @@ class Worker:
 
 
 def prepare(name: str, folder: Path) -> None:
-    """Write a model as ONNX, its input and PyTorch's result."""
+    """Write a model as ONNX, with its input and PyTorch's result."""
     model, inputs = model_named(name)
     with torch.no_grad():
         np.savez(folder / f"{name}.npz", x=inputs[0].numpy(), y=model(*inputs).numpy())
@@ -83,7 +83,7 @@ def prepare(name: str, folder: Path) -> None:
 
 
 def measure(name: str, threads: int, engines: dict[str, str], folder: Path, samples: int) -> Cell:
-    """The engines in turns; ``engines``: the Python of each."""
+    """Measure the engines in turns. engines: Python interpreter by engine."""
     workers = {engine: Worker(python, engine, name, folder, threads) for engine, python in engines.items()}
     errors = {engine: worker.error for engine, worker in workers.items()}
     wrong = {engine: error for engine, error in errors.items() if not error <= LARGEST_ERROR}
