@@ -39,7 +39,7 @@ class Record:
         return {row["name"] for row in self.rows}
 
     def describe(self, about: dict[str, Any]) -> None:
-        """Raises SystemExit when the rows that are there are of another model or text."""
+        """Raises SystemExit if the existing rows are of another model or text."""
         for key in about if self.rows else ():
             if self.about.get(key) != about[key]:
                 raise SystemExit(f"{self._path} has rows of another {key}; name another file with --output")

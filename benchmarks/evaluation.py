@@ -1,11 +1,11 @@
-"""What `eval` measures of one checkpoint in every scheme, beside llama.cpp on the same windows of the same text.
+"""Run the measurements of `eval` on one checkpoint in several schemes, and on llama.cpp with the same windows of text.
 
 python benchmarks/evaluation.py CHECKPOINT --scratch DIR q0f16 q4f16_1 q4f16_nl+calibration llama.cpp:F16 llama.cpp:Q4_0
 
-A name is a scheme of ours, ``+calibration`` with ``--calibration auto``, or a type of llama.cpp. The text is Newton's
-*Opticks*, of 1730. Divergences are from our float32 library without quantized activations (q0f32, ``--opt act=exact``),
-whose log-probabilities are kept below ``--scratch``. A row goes to the results when it is measured; those that are
-there are left alone. Another library of ours than the default one: ``SCHEME@act=exact``.
+A name is a scheme of this project, ``+calibration`` for ``--calibration auto``, or a type of llama.cpp. The text is
+Newton's *Opticks*, of 1730. Divergences are from this project's float32 library without quantized activations (q0f32,
+``--opt act=exact``), whose log-probabilities are cached below ``--scratch``. Each row is saved when it is measured;
+existing rows are not measured again. ``SCHEME@act=exact`` compiles with other options than the default.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CALIBRATION = "+calibration"
 
 @dataclass(frozen=True)
 class Row:
-    """Of one model. error: of the perplexity. divergence: from the reference, on the same positions."""
+    """The result of one model. error: of the perplexity. divergence: from the reference, on the same positions."""
 
     name: str
     megabytes: float
@@ -47,7 +47,7 @@ class Row:
 
 
 class Models:
-    """The models of one checkpoint, made below ``scratch`` when they are first asked for."""
+    """The models of one checkpoint, created below ``scratch`` at first use."""
 
     def __init__(self, checkpoint: Path, scratch: Path, threads: int):
         self._checkpoint, self._scratch, self._threads = checkpoint, scratch, threads
@@ -57,7 +57,7 @@ class Models:
         return LLM(self._folder("q0f32"), self._library(REFERENCE), num_threads=self._threads)
 
     def log_probabilities(self, name: str, windows: Windows) -> tuple[Iterator[np.ndarray], float]:
-        """Of each window, [positions, V], and the size of the file in MB."""
+        """Log-probabilities of each window, [positions, V], and the size of the file in MB."""
         if not name.startswith(LLAMA_CPP):
             folder, library = self._folder(name.partition("@")[0]), self._library(name)
             size = sum(path.stat().st_size for path in folder.glob("params_shard_*"))
@@ -75,7 +75,7 @@ class Models:
                 yield np.concatenate(list(scorer.log_probabilities(ids[:-1], windows.first)))
 
     def _folder(self, name: str) -> Path:
-        """Converted and configured."""
+        """The folder of a converted and configured model."""
         scheme, folder = name.removesuffix(CALIBRATION), self._scratch / "ours" / name
         if not (folder / "done").is_file():
             calibration = "auto" if name.endswith(CALIBRATION) else None
@@ -95,7 +95,7 @@ class Models:
 
 
 def measured(name: str, size: float, found: Iterator[np.ndarray], windows: Windows, reference: np.ndarray) -> Row:
-    """found: log-probabilities of each window; reference: float16 [windows, positions, V]."""
+    """Score a model. found: log-probabilities of each window; reference: float16 [windows, positions, V]."""
     nll, kl, same = [], [], []
     for ids, log_q, stored in zip(windows.ids, found, reference, strict=True):
         log_p, log_q = stored.astype(np.float64), log_q.astype(np.float64)
@@ -110,7 +110,7 @@ def measured(name: str, size: float, found: Iterator[np.ndarray], windows: Windo
 
 
 def stored_reference(models: Models, windows: Windows, path: Path) -> np.ndarray:
-    """The reference's log-probabilities, from the file where they are kept."""
+    """The reference's log-probabilities, cached in a file."""
     if not path.is_file():
         found, _ = models.log_probabilities(REFERENCE, windows)
         rows = np.stack([log_p.astype(np.float16) for log_p in found])

@@ -30,9 +30,9 @@ from mlc_version import __version__
 
 PROGRAM = "mlc_cli"
 LEAST_ADDRESSES = 256 << 20
-"""Bytes: more than any library takes that is loaded."""
+"""Free address space in bytes below which a failure is reported as lack of address space; larger than any library."""
 ADDRESSES_AT_START = 320 << 20
-"""Bytes: of Python with numpy, whose library ends the process when it gets less, and with LLVM."""
+"""Address space in bytes needed to start, for Python, LLVM and numpy, whose library aborts the process with less."""
 DEBUG_HINT = "set MLC_DEBUG=1 to see the traceback"
 COMPILER = frozenset({"mlc_compiler", "mlc_evaluation", "mlc_toolchain", "model_zoo", "quantization"})
 """Packages that the distribution mlc-cli-runtime lacks, wholly or partly."""
@@ -184,7 +184,7 @@ def _as_failure(exc: Exception) -> MLCError:
 
 
 def _lacks_addresses() -> bool:
-    """Whether the process is so near to its limit of addresses that anything may fail: imports, threads, files."""
+    """Whether the process is so close to its address space limit that imports, threads or files may fail."""
     space = address_space()
     return space is not None and space[0] - space[1] < LEAST_ADDRESSES
 

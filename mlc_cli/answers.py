@@ -1,4 +1,4 @@
-"""Answers of a model as JSON types, for `generate` and `chat`."""
+"""Convert answers to JSON types, for `generate` and `chat`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def speeds(result: GenerationResult) -> dict[str, Any]:
-    """The length of the prompt, tokens per second of prefill and decode, and what guesses ahead have brought."""
+    """Prompt length, tokens per second of prefill and decode, and statistics of speculative decoding."""
     return {
         "prompt_tokens": result.prompt_tokens,
         "prefill_tokens_per_second": round(result.prefill_rate, 2),
@@ -21,7 +21,7 @@ def speeds(result: GenerationResult) -> dict[str, Any]:
 
 
 def as_dict(result: GenerationResult, llm: LLM) -> dict[str, Any]:
-    """An answer of `generate`, with the log probabilities that were asked for."""
+    """An answer of `generate`, with log probabilities if requested."""
     return {
         "text": result.text,
         "token_ids": result.token_ids,

@@ -25,7 +25,7 @@ def typed_messages() -> Iterator[str]:
 
 
 class Request(NamedTuple):
-    """A line of the input with --json: a message with the files of its images, or else a command."""
+    """A line of input with --json: a message with its image files, or a command."""
 
     content: str | None
     images: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Request(NamedTuple):
 
 
 def read_request(line: str) -> Request:
-    """A JSON object as a request. Raises UsageError for any other text."""
+    """Parse a JSON object to a request. Raises UsageError for any other text."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:

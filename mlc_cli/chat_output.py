@@ -1,4 +1,4 @@
-"""What `chat` prints: text for people, or a JSON object on each line for programs (the schema ``chat``)."""
+"""Output of `chat`: text, or with --json one JSON object per line (schema ``chat``)."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ SCHEMA = "chat/1"
 
 
 class Output(Protocol):
-    """Where a conversation goes."""
+    """Receives the events of a conversation."""
 
     def begin(self) -> None:
-        """Before the first message is read."""
+        """Called before the first message is read."""
 
     def display(self, in_thought: bool) -> AbstractContextManager[chat_display.Display]:
-        """Takes the pieces of an answer. in_thought: the prompt has opened the model's reasoning already."""
+        """The display of an answer's pieces. in_thought: the prompt has already opened the model's reasoning."""
 
     def answered(self, result: GenerationResult, context_tokens: int) -> None:
-        """After the last piece. context_tokens: that the conversation takes of the context by now."""
+        """Called after the last piece. context_tokens: length of the conversation in the context."""
 
     def said(self, command: str, text: str) -> None:
-        """What a command answers."""
+        """Print the reply of a slash command."""
 
     def failed(self, error: MLCError) -> None:
-        """A message or a command that could not be followed; the conversation is as before."""
+        """Report a message or command that failed and did not change the conversation."""
 
 
 class Text:
-    """Answers on standard output, everything else on standard error."""
+    """Prints answers to standard output, everything else to standard error."""
 
     def begin(self) -> None:
         console.note("/help lists the commands, /exit leaves")
@@ -60,7 +60,7 @@ class Text:
 
 
 class JsonLines:
-    """All on standard output, each event on a line of its own when it happens."""
+    """Prints each event as one JSON line to standard output."""
 
     def begin(self) -> None:
         pass

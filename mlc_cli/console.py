@@ -72,23 +72,23 @@ def show_fields(values: Mapping[str, Any]) -> None:
 
 
 def write_json(schema: str, value: Any) -> None:
-    """Print a dataclass or mapping as a JSON object. schema: as in ``mlc_cli schema``, with its version."""
+    """Print a dataclass or mapping as a JSON object. schema: name and version, see ``mlc_cli schema``."""
     click.echo(to_json(with_schema(schema, value)))
 
 
 def write_line(schema: str, value: Any) -> None:
-    """The same on one line, which a reader gets at once."""
+    """Print a JSON object on one line and flush it."""
     click.echo(json.dumps(with_schema(schema, value), ensure_ascii=False, allow_nan=False))
     sys.stdout.flush()
 
 
 def with_schema(schema: str, value: Any) -> dict[str, Any]:
-    """A dataclass or mapping as JSON types, after the name of its schema."""
+    """Convert a dataclass or mapping to JSON types, preceded by the name of its schema."""
     return {"schema": schema, **_plain(value)}
 
 
 def to_json(value: Any) -> str:
-    """A dataclass, mapping or sequence as JSON text; paths become strings, numbers that are not finite null."""
+    """Convert a dataclass, mapping or sequence to JSON text; paths become strings, non-finite numbers null."""
     return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False)
 
 

@@ -88,7 +88,7 @@ class Conversation:
                 self.output.failed(error)
 
     def follow(self, line: str) -> bool:
-        """Execute a command or answer a message; False at the end of the conversation."""
+        """Execute a command or answer a message; returns False at the end of the conversation."""
         if self.reads_json and line.lstrip().startswith("{"):
             request = read_request(line)
             if request.content is not None:
@@ -171,7 +171,7 @@ class Conversation:
         return f"an image of {width} x {height} pixels goes with the next message"
 
     def _add_images(self, paths: Sequence[str]) -> None:
-        """All of them, or none where one cannot be read."""
+        """Attach all images, or none if one cannot be read."""
         before = list(self.images)
         try:
             for path in paths:

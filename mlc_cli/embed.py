@@ -52,8 +52,8 @@ def embed(
     """Compute text embeddings with MODEL: a model folder, a checkpoint folder, a .gguf file, or HF://owner/name.
 
     Each line of the output is a JSON object with a text and its embedding. FILE.npy has only the embeddings, float32
-    [texts, elements], in order. With --json, an object that says what was written takes the place of the vectors if
-    these go to a file, and errors are objects.
+    [texts, elements], in order. With --json, errors are JSON objects, and so is the report if the embeddings
+    are written to a file.
     """
     _check(output, pooling)
     given = _texts(texts, file)

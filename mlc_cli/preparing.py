@@ -64,9 +64,9 @@ def model_options(command: Callable[..., int | None]) -> Callable[..., int | Non
 
 
 def prepared(model: str, preparing: PrepareOptions, continues_text: bool = True) -> PreparedModel:
-    """The model's folder and library, after preparing what is missing with progress on standard error.
+    """The model's folder and library; converts and compiles what is missing, with progress on standard error.
 
-    continues_text: whether it has to; a model that only turns texts into vectors is refused then.
+    continues_text: whether the model must generate text; embedding models are then refused.
     """
     from mlc_toolchain.prepare import prepared_model
 

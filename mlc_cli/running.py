@@ -48,7 +48,7 @@ def files(model: str, preparing: PrepareOptions, threads: int | None) -> ModelFi
 
 
 def _check_threads(threads: int | None) -> None:
-    """Raise UsageError for what no model can have, before one is prepared."""
+    """Raises UsageError for an invalid number of threads, before a model is prepared."""
     from mlc_runtime.library import MAX_THREADS
 
     if threads is not None and not 1 <= threads <= MAX_THREADS:

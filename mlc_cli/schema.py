@@ -1,4 +1,4 @@
-"""`mlc_cli schema`: the JSON schemas of what commands print with --json."""
+"""`mlc_cli schema`: the JSON schemas of the output of commands with --json."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ FOLDER = Path(__file__).parent / "schemas"
 @click.argument("name", metavar="[NAME]", required=False)
 @json_option
 def schema(name: str | None, as_json: bool) -> None:
-    """Print the JSON schema NAME; without NAME: list them.
+    """Print the JSON schema NAME; without NAME, list all schemas.
 
-    What a command prints with --json says its schema and version first: {"schema": "compile/1", ...}. A version keeps
-    its fields and their meaning; later releases may add others. What goes away or changes makes a new version.
+    The output of a command with --json begins with its schema and version: {"schema": "compile/1", ...}. Fields keep
+    their meaning within a version; releases may add fields. Removed or changed fields need a new version.
     """
     known = schemas()
     if name is None:

@@ -1,8 +1,8 @@
-"""Guesses of small heads that read the model's hidden states.
+"""Draft heads, which predict tokens from the model's hidden states.
 
-Those of EAGLE (Li et al. 2024) and of multi-token prediction (MTP, DeepSeek-AI 2024) are layers, whose logits are those
-of the model's output head; MTP takes the model's embeddings, too. Those of Medusa (Cai et al. 2024) have logits of
-their own. Tokens are drawn in the model's library, with its settings and random numbers.
+EAGLE heads (Li et al. 2024) and multi-token prediction (MTP, DeepSeek-AI 2024) are layers that use the model's output
+head for their logits; MTP uses the model's embeddings, too. Medusa heads (Cai et al. 2024) have their own logits. Draft
+tokens are sampled by the model's library, with the answer's settings and random numbers.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _hidden_states(head: CompiledModel, function: str) -> TensorSpec:
 
 
 class _Head:
-    """What all kinds share: draws from logits with the model's settings but those that a text changes.
+    """Base class of draft heads: samples from logits with the answer's settings, without penalties and logit biases.
 
     dtype: of the hidden states that the head takes.
     """
@@ -75,7 +75,7 @@ class _Head:
 
 
 class LayerHead(_Head):
-    """EAGLE: layers that map a token's embedding and the preceding hidden state to the next hidden state.
+    """EAGLE and MTP: layers that map a token's embedding and the preceding hidden state to the next hidden state.
 
     The head's sequence has a position for each token of the text but the first.
     """

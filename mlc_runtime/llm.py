@@ -236,10 +236,10 @@ class LLM:
     ) -> TextStream:
         """The answer to a text or token ids as an iterator over pieces of text; its ``result`` is the GenerationResult.
 
-        sampling: of ``sampling``, by default the model's own. num_draft: tokens to guess at a time and to verify in
-        one call, 0 for none. draft: a model of the same tokens that guesses them, or a head for this model, of EAGLE,
-        Medusa or multi-token prediction; None looks for repetitions in the text. The answer is the same as without.
-        Raises UsageError for models with an encoder, for a draft model whose state cannot be cut back, and for an
+        sampling: from ``sampling``, by default the model's own. num_draft: draft tokens to propose and to verify in
+        one call (speculative decoding), 0 for none. draft: a draft model with the same vocabulary, or an EAGLE, Medusa
+        or MTP head for this model; None drafts from repetitions in the text. The answer does not change.
+        Raises UsageError for encoder-decoders, for a draft model whose state cannot be truncated, and for an
         ``overflow`` that the prompt does not allow.
         """
         ids = self.encode(prompt) if isinstance(prompt, str) else prompt

@@ -132,7 +132,7 @@ class SequencePool:
             state.fork(row, self.lengths[row], spare)
 
     def restore(self, row: int, spare: int, length: int) -> None:
-        """Cut a sequence to the ``length`` tokens that it had when its recurrent states were saved to ``spare``."""
+        """Truncate a sequence to its ``length`` when its recurrent states were saved to ``spare``, and restore them."""
         for paged in self._paged:
             paged.truncate(row, length)
         for state in self._recurrent:

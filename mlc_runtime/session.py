@@ -47,7 +47,7 @@ class Session:
         self.step = self._make_step(1)
         self.step.assign([row])
         self._verify_step: DecodeStep | None = None
-        self._spare: int | None = None  # a row for recurrent states before guesses
+        self._spare: int | None = None  # a row that holds recurrent states from before the draft tokens
 
     @staticmethod
     def empty(model: Decoder, max_tokens: int | None = None) -> Session:
@@ -133,7 +133,7 @@ class Session:
         return drawn[: accepted + 1]
 
     def _save(self) -> None:
-        """Keep recurrent states, which cannot be cut back, for ``_roll_back``."""
+        """Save recurrent states, which cannot be truncated, for ``_roll_back``."""
         if self.pool.can_roll_back:
             return
         if self._spare is None:
@@ -142,9 +142,9 @@ class Session:
         self.pool.save(self.row, self._spare)
 
     def _roll_back(self, begin: int, kept: Sequence[int]) -> None:
-        """Cut the sequence to what it was before ``begin``, and ``kept`` after it.
+        """Truncate the sequence to length ``begin``, followed by the tokens ``kept``.
 
-        Recurrent states are those that ``_save`` has kept, after which the tokens are computed again.
+        Recurrent states are restored from ``_save``, and the tokens recomputed.
         """
         if self._spare is None:
             self.truncate(begin + len(kept))
@@ -204,7 +204,7 @@ class Session:
         self._forget(length)
 
     def _forget(self, length: int) -> None:
-        """Drop what the session itself has of the tokens from ``length`` on."""
+        """Drop the session's own data on the tokens from ``length`` on."""
         del self.token_ids[length:]
 
     def reset(self) -> None:
@@ -223,7 +223,7 @@ class Session:
                 self.pool.remove(row)
 
     def _own(self, row: int) -> None:
-        """Remove a row of the pool with the session."""
+        """Register a row of the pool to be removed with the session."""
         self._owned[row] = weakref.finalize(self, self.pool.retire, row)
         self._owned[row].atexit = False
 

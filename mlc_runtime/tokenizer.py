@@ -15,7 +15,7 @@ from mlc_runtime import world_tokenizer
 from mlc_runtime.world_tokenizer import WorldTokenizer
 
 ADDRESSES, ADDRESSES_PER_BYTE = 64 << 20, 16
-"""What the library takes to load a file: 12 bytes for each of the file have been seen."""
+"""Address space for loading a file in bytes: constant, and per byte of the file (12 have been observed)."""
 AnyTokenizer = tokenizers.Tokenizer | WorldTokenizer
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 MAX_HELD_TOKENS = 32

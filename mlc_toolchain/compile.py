@@ -58,13 +58,13 @@ EMIT_KINDS = {"llvm": ".ll", "asm": ".s", "ptx": ""}
 class CompileOptions:
     """Options of ``compile``. model: see ``config_path``. overrides: ``"key=value;key=value"`` of config sizes.
 
-    opt: what ``Optimization.parse`` reads. device: the target as text, see ``Target``; auto is this machine's GPU, or
-    else its CPU. host: the LLVM triple of the CPU that runs graph functions; auto is the device's. output: its suffix
-    says what it is, see ``write_output``. system_lib_prefix: of the symbols of an output for static linking; auto is
-    none. tune: for how long schedules are searched first (``90s``, ``10m``), or a database that ``tune`` has written;
-    empty is neither. kv_cache_dtype: of stored keys and values, one of KV_DTYPES; auto is float16 for schemes of
-    float16, else float32. observe: makes the library call an observer after each kernel, see ``ObserveKernels``.
-    draft_heads: adds the functions that draft heads (EAGLE, Medusa, MTP) take.
+    opt: see ``Optimization.parse``. device: the target as text, see ``Target``; auto: this machine's GPU, else its
+    CPU. host: LLVM triple of the CPU that runs graph functions; auto: the device's. output: its suffix selects the
+    type, see ``write_output``. system_lib_prefix: symbol prefix of an output for static linking; auto: none.
+    tune: duration of a search for schedules (``90s``, ``10m``), or a database written by ``tune``; empty for
+    neither. kv_cache_dtype: dtype of the KV cache, one of KV_DTYPES; auto: float16 for schemes with
+    float16, else float32. observe: call an observer after each kernel, see ``ObserveKernels``.
+    draft_heads: add the functions that draft heads (EAGLE, Medusa, MTP) need.
     """
 
     model: str | Path

@@ -52,7 +52,7 @@ class Conversion:
     mixture: Mixture | None = None
 
     def stream(self, measured: int | None = 0) -> WeightStream:
-        """What converts the tasks. measured: as of ``WeightStream``."""
+        """The stream that converts the tasks. measured: see ``WeightStream``."""
         return WeightStream(self.reader, self.scheme, measured, self.calibration)
 
     @property

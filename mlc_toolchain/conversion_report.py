@@ -1,4 +1,4 @@
-"""The report of a conversion, also as a file: JSON, or one HTML page that needs nothing else."""
+"""The report of a conversion, and its output as JSON or as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mlc_toolchain.mixed_bits import MixtureRow
 from mlc_toolchain.weight_stream import ErrorNorm, ParameterTask, relative
 
 OUTLIER, SHOWN = 2, 3
-"""A parameter whose error is so many times the median is named; so many of them are."""
+"""Parameters with an error above OUTLIER times the median are reported, at most SHOWN of them."""
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{{ title }}</title><style>
@@ -51,12 +51,11 @@ class ReportedParameter:
 
 @dataclass(frozen=True)
 class ConvertReport:
-    """What a conversion wrote, or with dry_run would write. peak_bytes: estimated memory beyond the interpreter's.
+    """The result of ``convert_weight`` or ``preview``. peak_bytes: estimated memory beyond the interpreter's.
 
-    relative_error: |w - w'| / |w| over the quantized parameters, from the first rows of each, or of all rows with a
-    report file; worst_error: the largest of one, worst_parameter. note: on the checkpoint, and on parameters with far
-    larger errors than the others.
-    mixture: of --bits, the scheme of each range of layers.
+    relative_error: |w - w'| / |w| over the quantized parameters, measured on the first rows of each, or on all rows
+    with a report file; worst_error: the largest of a parameter, worst_parameter. note: remarks on the checkpoint and on
+    parameters with outlying errors. mixture: with --bits, the scheme of each range of layers.
     """
 
     output: str
@@ -84,7 +83,7 @@ def report_of(
     seconds: float = 0.0,
     errors: Mapping[str, ErrorNorm] | None = None,
 ) -> ConvertReport:
-    """Sums of a conversion; errors: of its quantized parameters, where measured."""
+    """Summarize a conversion. errors: quantization errors of its parameters, if measured."""
     output = conversion.output
     each = {name: relative([error]) for name, error in errors.items()} if errors else {}
     worst = max(each, key=lambda name: each[name], default=None)
@@ -109,7 +108,7 @@ def report_of(
 
 
 def _requantized(conversion: Conversion) -> str:
-    """What to know of weights that are quantized in the checkpoint and are not taken as they are."""
+    """A remark on weights that are quantized in the checkpoint and will be requantized; empty if there are none."""
     again = [
         task
         for task in conversion.tasks
@@ -121,7 +120,7 @@ def _requantized(conversion: Conversion) -> str:
 
 
 def _outliers(errors: Mapping[str, float]) -> str:
-    """Names of the parameters that lose far more than others do."""
+    """A remark that names the parameters with outlying errors."""
     lossy = [error for error in errors.values() if error]
     limit = OUTLIER * median(lossy) if lossy else 0.0
     names = [name for name, error in errors.items() if error > limit > 0]

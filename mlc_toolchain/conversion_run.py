@@ -19,7 +19,7 @@ def run_conversion(
 ) -> tuple[int, dict[str, ErrorNorm]]:
     """Stream the tensors into ``folder``. Returns the number of resumed tensors, and errors by quantized parameter.
 
-    measured: as of ``WeightStream``; of resumed tensors the error is what the interrupted run has measured.
+    measured: see ``WeightStream``; errors of resumed tensors are those that the interrupted run measured.
     """
     stream = conversion.stream(measured)
     with open_output(folder, conversion.output, conversion.job()) as writer:

@@ -38,10 +38,9 @@ class Quantization:
 def default_quantization(name: str, source: ModelSource, folder: Path, model_type: str = "auto") -> Quantization:
     """``q4f16_nl``, calibrated, the most accurate scheme of 4.5 bits (``docs/accuracy.md``), if possible.
 
-    ``q4f16_1``, as other engines read it, for a checkpoint whose weights are stored so, for a model that does not
-    continue text or has no tokenizer, and where there is no room for the calibration. name: of the source, as
-    ``resolve_source`` reads it. folder: where the weights will be. model_type: as of ``ConvertOptions``. Raises
-    MLCError as ``plan_conversion`` does.
+    Else ``q4f16_1``: if the checkpoint already stores such codes, if the model does not generate text or has no
+    tokenizer, or if there is not enough room for calibration. name: of the source, see ``resolve_source``. folder:
+    where the weights will be written. model_type: see ``ConvertOptions``. Raises MLCError as ``plan_conversion`` does.
     """
     if _keeps_codes(name, source, folder, model_type):
         LOG.info("weights are stored as in %s, and are kept", COMPATIBLE)

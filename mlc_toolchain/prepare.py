@@ -37,9 +37,9 @@ def prepared_model(
     """The folder and the library of ``model``, created in the cache (``model_cache``) if missing.
 
     model: a model folder, which is compiled if it has no lib.so; a checkpoint folder, its config.json, or a GGUF file;
-    ``HF://owner/name[@revision]`` of either, or ``HF://owner/name:file.gguf``. waiting: called when another process
-    is preparing the same, for which this one waits. continues_text: a model that only turns texts into vectors is
-    refused before it is prepared. An interrupted preparation is continued by the next. Raises
+    ``HF://owner/name[@revision]`` of either, or ``HF://owner/name:file.gguf``. waiting: called before this process
+    waits for another one that is preparing the same model. continues_text: refuse embedding models
+    before they are prepared. An interrupted preparation is continued by the next. Raises
     MLCError for a model that cannot be prepared, before anything is written.
     """
     options = options or PrepareOptions()

@@ -24,12 +24,12 @@ OF_THE_RUNTIME = re.compile(r"(cpu|cuda)(:\d+)?")
 class PrepareOptions:
     """Options of a preparation; None takes the model's own value or the default.
 
-    quantization: of a checkpoint's weights; auto is the most exact that fits the memory, None what
-    ``default_quantization`` chooses. memory: such as "8GiB", in place of this machine's free memory. device: cpu,
-    cuda or cuda:N, on which the model will run, or a target to compile for. opt, overrides: as of ``CompileOptions``.
-    conv_template: as of ``GenConfigOptions``. model_lib: a library to take instead of compiling one. model_type: as of
-    ``ConvertOptions``; mtp is the draft head of a checkpoint, or of a model folder that of its folder ``mtp``.
-    draft_heads: as of ``CompileOptions``.
+    quantization: scheme for a checkpoint; auto: the most accurate that fits into memory, None: see
+    ``default_quantization``. memory: such as "8GiB", instead of this machine's free memory. device: cpu,
+    cuda or cuda:N, on which the model will run, or a target to compile for. opt, overrides: see ``CompileOptions``.
+    conv_template: see ``GenConfigOptions``. model_lib: a library to use instead of compiling one. model_type: see
+    ``ConvertOptions``; mtp selects a checkpoint's MTP draft head, or the one in a model folder's subfolder ``mtp``.
+    draft_heads: see ``CompileOptions``.
     """
 
     quantization: str | None = None
@@ -133,7 +133,7 @@ def _of_folder(model: str, folder: Path, options: PrepareOptions) -> Plan:
 
 
 def _head_folder(folder: Path) -> Path:
-    """The folder of the draft head of a model folder. Raises UsageError where there is none."""
+    """The folder of a model folder's draft head. Raises UsageError if there is none."""
     if not (folder / MTP / CHAT_CONFIG).is_file():
         raise UsageError(
             f"{folder} has no draft head: {folder / MTP / CHAT_CONFIG} does not exist",

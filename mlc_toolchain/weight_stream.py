@@ -28,7 +28,7 @@ from quantization.schemes import Scheme
 
 IN_FLIGHT_BYTES = 256 << 20
 FINITE_BLOCK = 1 << 18
-SAMPLE = 1 << 17  # elements, of the first rows of a parameter
+SAMPLE = 1 << 17  # elements per parameter, from its first rows
 EXPONENTS = {"float16": 0x7C00, "bfloat16": 0x7F80}
 BF16_LIMIT = np.float32(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
 
@@ -47,7 +47,7 @@ class ParameterTask:
 
 
 class ErrorNorm(NamedTuple):
-    """Squared norms of the quantization error and of the weights, estimated where only some rows were measured."""
+    """Squared norms of the quantization error and of the weights; estimates if only some rows were measured."""
 
     lost: float
     total: float
@@ -55,7 +55,7 @@ class ErrorNorm(NamedTuple):
 
 @dataclass(frozen=True)
 class Converted:
-    """The data of a task's outputs, as stored. error: of a quantized parameter, where it was measured."""
+    """The data of a task's outputs, as stored. error: quantization error, if measured."""
 
     arrays: tuple[np.ndarray, ...]
     error: ErrorNorm | None = None
@@ -65,8 +65,9 @@ class Converted:
 class WeightStream:
     """Converts tasks of one checkpoint.
 
-    scheme: says what unquantized parameters are cast to. calibration: of layers whose codes it decides. measured: the
-    quantization error is that of so many elements of a parameter, its first rows; 0 for none, None for all.
+    scheme: gives the dtype of unquantized parameters. calibration: input statistics for choosing codes, if any.
+    measured: number of elements of a parameter, from its first rows, on which to measure its quantization error; 0 for
+    none, None for all.
     """
 
     reader: CheckpointReader
@@ -184,9 +185,9 @@ def ordered_map(work: Callable, tasks: Iterable, workers: int) -> Iterator[tuple
 def measured_error(
     original: Iterable[np.ndarray], decoded: Iterable[np.ndarray], shape: Sequence[int], elements: int | None = None
 ) -> ErrorNorm:
-    """Error of decoded rows of a weight of ``shape`` against the original ones.
+    """The error of decoded rows of a weight of ``shape`` relative to the original ones.
 
-    The blocks of both may have different sizes. elements: blocks up to there are measured and stand for the others.
+    The blocks of both may have different sizes. elements: number of elements to measure, extrapolated to the others.
     """
     lost = total = 0.0
     count, size = 0, prod(shape)

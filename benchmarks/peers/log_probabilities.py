@@ -1,9 +1,9 @@
-"""Log-probabilities of llama.cpp on windows of token ids; runs in its environment.
+"""Write log-probabilities of llama.cpp on windows of token ids; runs in llama.cpp's environment.
 
 python -m peers.log_probabilities MODEL.gguf WINDOWS.npy FIRST OUTPUT.npy [THREADS]
 
-WINDOWS: int32 [windows, N]. OUTPUT: float16 [windows, N - 1 - FIRST, V], of the token after each of the positions FIRST
-to N - 2, each window read from an empty cache in one batch, as llama.cpp's perplexity tool does.
+WINDOWS: int32 [windows, N]. OUTPUT: float16 [windows, N - 1 - FIRST, V], for the token after each of the positions
+FIRST to N - 2. Each window is read with an empty cache in one batch, as in llama.cpp's perplexity tool.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Windows:
         self.vocabulary: int = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
 
     def log_probabilities(self, ids: np.ndarray, first: int) -> np.ndarray:
-        """Of the tokens after ``ids[first:]``: float64 [len(ids) - first, V]."""
+        """Log-probabilities of the tokens after ``ids[first:]``, float64 [len(ids) - first, V]."""
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self._context), True)
         batch = llama_cpp.llama_batch_init(len(ids), 0, 1)
         batch.n_tokens = len(ids)
@@ -53,7 +53,7 @@ class Windows:
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Of the last axis."""
+    """Log-softmax over the last axis."""
     shifted = logits - logits.max(-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
