@@ -20,9 +20,9 @@ BOOK = "3rdparty/libbacktrace/Isaac.Newton-Opticks.txt"  # in the package tvm_ff
 
 
 def held_out_text() -> str:
-    """A book of 1730, and a quarter as much of documentation: what ``DESCRIBED_PACKAGES`` say of themselves.
+    """A book of 1730, followed by the descriptions of ``DESCRIBED_PACKAGES``, a quarter as long.
 
-    The text depends on their versions: the results have its hash.
+    The text depends on the packages' versions: results record its hash.
     """
     descriptions = (metadata(package).json.get("description", "") for package in DESCRIBED_PACKAGES)
     return "\n\n".join([book(), *map(str, descriptions)])

@@ -52,8 +52,8 @@ def chat(
     """Chat with MODEL: a model folder, a checkpoint folder, a .gguf file, or HF://owner/name.
 
     The conversation stays in the KV cache: each turn computes only the new tokens. /help lists the commands.
-    With --json each event is a JSON object on a line of its own, and so may be each line of the input: {"content":
-    "Hello"}, with "images" where there are some, or {"command": "/reset"}.
+    With --json each event is printed as one JSON line, and each line of input may be a JSON object: {"content":
+    "Hello"}, optionally with "images", or {"command": "/reset"}.
     """
     from mlc_cli.conversation import Conversation
 

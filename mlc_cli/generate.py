@@ -119,7 +119,7 @@ def _check(
     draft: str | None,
     images: tuple[str, ...],
 ) -> None:
-    """Raise UsageError for options that no model can follow, before one is prepared."""
+    """Raises UsageError for options that are invalid for any model, before one is prepared."""
     choice.check(max_tokens, top_logprobs)
     check_guesses(num_draft)
     if count < 1:

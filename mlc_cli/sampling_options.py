@@ -50,7 +50,7 @@ class Choice:
         return 0.0 if self.greedy else self.temperature
 
     def check(self, max_tokens: int | None, top_logprobs: int | None = None) -> None:
-        """Raise UsageError for a negative number, before a model is prepared."""
+        """Raise UsageError for settings that are invalid for any model, before one is prepared."""
         from mlc_runtime.llm import UNTIL_FULL
         from mlc_runtime.penalties import NO_PENALTIES
         from mlc_runtime.sampling import Filters, Sampling, given
@@ -189,7 +189,7 @@ class Guesses(TypedDict, total=False):
 
 
 def check_guesses(num_draft: int | None) -> None:
-    """Raise UsageError for what no model can have, before one is prepared."""
+    """Raise UsageError for a negative number, before a model is prepared."""
     if num_draft is not None and num_draft < 0:
         raise UsageError(f"--num-draft: got {num_draft}; expected at least 0")
 
