@@ -119,7 +119,7 @@ def _dotted(path: Path) -> str:
 
 
 def imports_of(name: str, path: Path, modules: frozenset[str]) -> Iterator[Import]:
-    """The imports of one module, `from package import module` resolved to the module."""
+    """The imports of one module; `from package import module` is resolved to the module."""
 
     def visit(node: ast.AST, typing_only: bool, late: bool) -> Iterator[Import]:
         for target in _targets(node, modules, name, path):
@@ -145,7 +145,7 @@ def _targets(node: ast.AST, modules: frozenset[str], importer: str, path: Path) 
 
 
 def _base(module: str | None, level: int, importer: str, path: Path) -> str:
-    """`from ..x import y` as an absolute name."""
+    """The absolute name of the package in `from ..x import y`."""
     if level == 0:
         return module or ""
     parts = importer.split(".")
@@ -161,7 +161,8 @@ def imports() -> list[Import]:
 
 
 def compiler_part(module: str) -> str:
-    """`mlc_compiler.ir.expr` -> "ir"; "" for the package itself, which imports nothing."""
+    """The compiler package of a module: `mlc_compiler.ir.expr` -> "ir"; "" for `mlc_compiler` itself, which imports
+    nothing."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else ""
 
@@ -202,7 +203,7 @@ def test_no_import_cycles(imports: list[Import]):
 
 
 def _cycle(graph: dict[str, set[str]]) -> list[str] | None:
-    """One cycle of the graph, or None."""
+    """A cycle of the graph, or None."""
     finished: set[str] = set()
 
     def search(node: str, path: list[str]) -> list[str] | None:

@@ -1,4 +1,4 @@
-"""The distributions: mlc-cli, and mlc-cli-runtime with what runs compiled folders."""
+"""The distributions mlc-cli and mlc-cli-runtime, which has only what runs compiled folders."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def shipped() -> set[str]:
 
 
 def imported(roots: set[str]) -> tuple[set[str], set[str]]:
-    """Our modules that some need when they run, themselves included, and the other packages."""
+    """The modules of this project that some modules import at run time (including themselves), and the other
+    packages."""
     files = module_files()
     ours, others, left = set(), set(), set(roots)
     while left:

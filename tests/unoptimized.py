@@ -1,4 +1,4 @@
-"""Compilations without LLVM's optimizations, which take most of the time, for tests of what comes before them."""
+"""Compilation without LLVM's optimizations, which take most of the time, for tests of earlier stages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mlc_compiler.codegen.llvm_worker import Reply, Request
 
 
 class _Unoptimized:
-    """The shared pool of LLVM workers, whose requests have level 0."""
+    """The shared pool of LLVM workers, with optimization level 0 for all requests."""
 
     def submit(self, request: Request) -> Future[Reply]:
         return workers.shared().submit(replace(request, level=0))
@@ -21,6 +21,6 @@ class _Unoptimized:
 
 @contextmanager
 def without_llvm_optimizations() -> Iterator[None]:
-    """Compilations in this context have all passes of the compiler, and none of LLVM's."""
+    """Context manager: compilations run all passes of the compiler, and none of LLVM's."""
     with mock.patch.object(native, "shared", _Unoptimized):
         yield

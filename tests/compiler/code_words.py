@@ -1,4 +1,4 @@
-"""Codes in words of 32 bits as ``mlc_compiler/tir/code_words.py`` describes them, written down place by place."""
+"""Codes in 32-bit words, as ``mlc_compiler/tir/code_words.py`` describes them, unpacked one position at a time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ PLANES = {3: (2, 1), 5: (4, 1), 6: (4, 2)}
 
 
 def group_words(bits: int, group: int) -> int:
-    """Words of a group."""
+    """The number of words of a group."""
     return group * bits // 32 if group % (32 // bits) else group // (32 // bits)
 
 
 def stored_codes(words: np.ndarray, bits: int, group: int) -> np.ndarray:
-    """Codes int64 [N, K] of words [N, …]."""
+    """Unpack words [N, …] into codes int64 [N, K]."""
     if group % (32 // bits) == 0:
         return np.stack([_field(words, bits * i, bits) for i in range(32 // bits)], -1).reshape(len(words), -1)
     (low, high), units = PLANES[bits], words.reshape(len(words), -1, bits)

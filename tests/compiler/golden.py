@@ -1,4 +1,4 @@
-"""Golden files: a module as text, the line ``# ----``, and the module that is made of it."""
+"""Golden files: a module as text, the line ``# ----``, and the expected output module."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ SEPARATOR = "\n# ----\n"
 
 
 def source_of(case: Path) -> IRModule:
-    """The module that a file begins with."""
+    """The input module of a golden file."""
     return parse(case.read_text().partition(SEPARATOR)[0])
 
 
 def check_golden(case: Path, make: Callable[[IRModule], IRModule], update: bool) -> None:
-    """What ``make`` makes of a file's module is what stands after the line, and its text reads back as itself.
+    """Assert that ``make`` turns the input module into the module after the line, and that its text parses back to
+    it.
 
-    update: write it there instead, where it differs; a file without that part is completed.
+    update: write the result to the file instead if it differs or if the file has no expected output.
     """
     source, _, expected = case.read_text().partition(SEPARATOR)
     result = make(parse(source))

@@ -1,4 +1,4 @@
-"""The filters of sampling by sorting, in float64."""
+"""Reference of the sampling filters, by sorting in float64."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def filtered(p: np.ndarray, top_k: float, top_p: float, min_p: float, typical_p: float) -> np.ndarray:
-    """What is left of the distribution ``p``, [V], not normalized."""
+    """The distribution ``p`` [V] after the filters, not normalized."""
     p = p.astype(np.float64)
     if top_k > 0:
         p = np.where(p >= np.sort(p)[-min(int(top_k), len(p))], p, 0)

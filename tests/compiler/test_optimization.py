@@ -1,4 +1,4 @@
-"""Optimization: the text of --opt, and what a level leaves out of the pipeline."""
+"""Optimization levels: parsing of --opt, and the passes that a level leaves out."""
 
 from __future__ import annotations
 

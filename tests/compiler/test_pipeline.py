@@ -1,4 +1,4 @@
-"""Every pass of the pipeline leaves a module that verifies and whose text reads back as itself."""
+"""Every pass of the pipeline leaves a module that verifies and round-trips through text."""
 
 from __future__ import annotations
 

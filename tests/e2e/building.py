@@ -1,4 +1,4 @@
-"""Build a model folder from a checkpoint with the command line; built once for all test processes."""
+"""Build a model folder from a checkpoint with the command line, once for all test processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def run_command(*words: object) -> None:
 
 
 def build_folder(source: Path, folder: Path, scheme: str, *sizes: object) -> None:
-    """convert_weight, gen_config with ``sizes`` as flags, compile; with activations of 16 bits, for narrow bounds."""
+    """Run convert_weight, gen_config with ``sizes`` as flags, and compile; activations have 16 bits, for tight error
+    bounds."""
     run_command("convert_weight", source, "--quantization", scheme, "-o", folder)
     run_command("gen_config", source, "--quantization", scheme, *sizes, "-o", folder)
     run_command("compile", folder, "--device", "cpu", "--opt", "act=16", "-o", folder / "lib.so")

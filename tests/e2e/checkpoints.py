@@ -1,4 +1,4 @@
-"""Small Hugging Face checkpoints with random weights; sizes are no multiples of vector widths."""
+"""Small Hugging Face checkpoints with random weights; sizes are not multiples of vector widths."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ LAYERS = {"num_hidden_layers": 2, "max_position_embeddings": CONTEXT}
 
 
 def configs() -> dict[str, PretrainedConfig]:
-    """One head of keys for several of queries, biases, a tied head; odd sizes, scaled rotations; a window; experts."""
+    """Configs by name, with grouped-query attention, biases, a tied head, odd sizes, scaled RoPE, a sliding window,
+    experts."""
     return {
         "llama-bias-tied": transformers.LlamaConfig(
             hidden_size=100,
@@ -110,6 +111,6 @@ def random_model(name: str) -> PreTrainedModel:
 
 
 def save_checkpoint(model: PreTrainedModel, folder: Path) -> None:
-    """As ``save_pretrained`` writes it, with a byte-level tokenizer."""
+    """Save a model as ``save_pretrained`` does, with a byte-level tokenizer."""
     model.save_pretrained(folder)
     byte_tokenizer().save(str(folder / "tokenizer.json"))

@@ -21,7 +21,7 @@ SIZES = ("--prefill-chunk-size", 24, "--max-batch-size", 5)
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> SharedFolders:
-    """One root for all processes of the run."""
+    """One root folder for all processes of the run."""
     base = tmp_path_factory.getbasetemp()
     root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "model-folders"
     root.mkdir(exist_ok=True)
@@ -30,13 +30,13 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> SharedFolders:
 
 @pytest.fixture(scope="session")
 def checkpoint(shared: SharedFolders) -> Callable[[str], Path]:
-    """Name of a random model -> its Hugging Face folder."""
+    """A function: name of a random model -> its Hugging Face folder."""
     return lambda name: shared.get(f"{name}-hf", lambda folder: save_checkpoint(random_model(name), folder))
 
 
 @pytest.fixture(scope="session")
 def tiny_folder(shared: SharedFolders, checkpoint: Callable[[str], Path]) -> Callable[[str, str], Path]:
-    """Name of a random model and quantization -> its folder with lib.so."""
+    """A function: name of a random model, quantization -> its folder with lib.so."""
 
     def build(name: str, scheme: str) -> Path:
         source = checkpoint(name)
@@ -47,7 +47,7 @@ def tiny_folder(shared: SharedFolders, checkpoint: Callable[[str], Path]) -> Cal
 
 @pytest.fixture(scope="session")
 def smollm2_folder(shared: SharedFolders, smollm2_gguf: Path) -> Callable[[str], Path]:
-    """Quantization -> SmolLM2's folder with lib.so."""
+    """A function: quantization -> SmolLM2's folder with lib.so."""
 
     def build(scheme: str) -> Path:
         return shared.get(f"smollm2-{scheme}", lambda folder: build_folder(smollm2_gguf, folder, scheme))
@@ -57,6 +57,6 @@ def smollm2_folder(shared: SharedFolders, smollm2_gguf: Path) -> Callable[[str],
 
 @pytest.fixture(scope="session")
 def opened() -> Iterator[Callable[[Path, int], LLM]]:
-    """Folder and number of threads -> the model, closed at the end."""
+    """A function: folder, number of threads -> the opened model, which is closed at the end."""
     with ExitStack() as stack:
         yield cache(lambda folder, num_threads: stack.enter_context(LLM(folder, num_threads=num_threads)))

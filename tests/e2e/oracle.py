@@ -1,4 +1,4 @@
-"""The expected results of a model folder: transformers models with the folder's weights in float32."""
+"""Expected results of a model folder, from transformers models with the folder's weights in float32."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ PLAIN_LEVELS = tuple(range(-7, 9))
 
 
 def logits(model: PreTrainedModel, ids: Iterable[int], *, half_cache: bool = False) -> np.ndarray:
-    """Logits after each of ``ids``, float32 [len(ids), V]. half_cache: keys and values are rounded to float16."""
+    """Logits after each of ``ids``, float32 [len(ids), V]. half_cache: round keys and values to float16."""
     cache = HalfCache() if half_cache else None
     with torch.no_grad():
         return model(torch.tensor([list(map(int, ids))]), past_key_values=cache).logits[0].numpy()
 
 
 def holding(config: PretrainedConfig, tensors: Mapping[str, np.ndarray]) -> PreTrainedModel:
-    """The float32 model with ``tensors`` by their Hugging Face names; only a tied head may be left out.
+    """The float32 model with ``tensors`` by their Hugging Face names; only a tied head may be missing.
 
-    The padding of the last group of a matrix is cut off.
+    The padding of the last quantization group of a matrix is cut off.
     """
     with no_init_weights():
         model = CLASSES[config.model_type](config).eval()
@@ -45,13 +45,13 @@ def holding(config: PretrainedConfig, tensors: Mapping[str, np.ndarray]) -> PreT
 
 
 def from_gguf(path: Path) -> PreTrainedModel:
-    """SmolLM2 with the GGUF's blocks decoded by the gguf package."""
+    """SmolLM2 with the GGUF's blocks dequantized by the gguf package."""
     reader = gguf.GGUFReader(path)
     return holding(LlamaConfig(**hf_config(reader)), hf_tensors(reader, "float32"))
 
 
 def from_folder(config: PretrainedConfig, folder: Path, levels: tuple[int, ...] = PLAIN_LEVELS) -> PreTrainedModel:
-    """The model with the weights of a converted folder. levels: of 4-bit codes."""
+    """The model with the dequantized weights of a converted folder. levels: values of the 4-bit codes."""
     stored = TensorCache(folder)
     tensors: dict[str, np.ndarray] = {}
     for name in stored.records:
@@ -76,7 +76,8 @@ def decoded(words: np.ndarray, scales: np.ndarray, levels: tuple[int, ...]) -> n
 
 
 def hf_parts(name: str, value: np.ndarray, config: PretrainedConfig) -> dict[str, np.ndarray]:
-    """A parameter of the MLC format by its Hugging Face names: GPT-2 matrices transposed, joined projections apart."""
+    """Split a parameter of the MLC format into tensors with Hugging Face names: GPT-2's matrices are transposed, fused
+    projections separated."""
     *path, layer, kind = name.split(".")
     if layer in EXPERTS:
         return {".".join([*path[:-1], "mlp", EXPERTS[layer]]): value}

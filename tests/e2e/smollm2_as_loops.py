@@ -29,7 +29,7 @@ QUESTION = [{"role": "user", "content": "Explain why the sky is blue, in detail.
 
 @dataclass(frozen=True)
 class Answer:
-    """Greedy tokens, and the logits from which each was chosen, [tokens, vocabulary]."""
+    """Greedily chosen tokens, and the logits that each was chosen from, [tokens, vocabulary]."""
 
     tokens: list[int]
     logits: np.ndarray
@@ -46,7 +46,7 @@ def build(folder: Path, output: Path, descending: bool) -> Library:
 
 
 def answer(folder: Path, library: Library | None, prompt: Sequence[int], count: int) -> Answer:
-    """``count`` tokens after a prompt; library: None is the folder's."""
+    """Generate ``count`` tokens after a prompt. library: by default, the folder's."""
     with LLM(folder, library, 1) as llm:
         session = llm.new_session()
         logits = [session.prefill(list(prompt)).copy()]
@@ -58,7 +58,7 @@ def answer(folder: Path, library: Library | None, prompt: Sequence[int], count: 
 
 
 def main(folder: Path, count: int = 100) -> None:
-    """Print how the answers of both orders and of the CPU's library agree."""
+    """Print how far the answers of both thread orders agree with those of the CPU's library."""
     with LLM(folder) as llm:
         prompt = llm.chat_prompt(QUESTION)
     expected = answer(folder, None, prompt, count)

@@ -1,4 +1,4 @@
-"""Other architectures than decoders with one KV cache, compiled and compared with numpy."""
+"""Architectures other than decoders with one KV cache, compiled and compared with numpy."""
 
 from __future__ import annotations
 

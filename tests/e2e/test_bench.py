@@ -1,4 +1,4 @@
-"""`bench` on a tiny model: what is measured is there, adds up, and is refused where the model cannot have it."""
+"""`bench` on a tiny model: measurements are complete and consistent, and unsupported ones are rejected."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Pair:
 def compiled(
     shared: SharedFolders, tiny_folder: Callable[[str, str], Path]
 ) -> Callable[[str, str], tuple[Path, Library]]:
-    """Name of a random model and quantization -> its folder and its library for sm_80, with PTX only."""
+    """A function: name of a random model, quantization -> its folder and its library for sm_80, with PTX only."""
 
     def build(name: str, scheme: str) -> tuple[Path, Library]:
         source = tiny_folder(name, scheme)

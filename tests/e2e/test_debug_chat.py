@@ -1,4 +1,4 @@
-"""Kernels that are observed: their arguments in files, the first NaN, and planted faults found by comparison."""
+"""Observed kernels: their arguments in files, the first NaN, and planted faults located by comparison."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def observed(folder: Path, _fast_compilations: None) -> Iterator[LLM]:
 
 @pytest.fixture(scope="module")
 def written(observed: LLM, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int], list[int]]:
-    """The folder with the kernels' arguments, the prompt's ids, and the answer's."""
+    """The folder with the kernels' arguments, the ids of the prompt, and those of the answer."""
     output = tmp_path_factory.mktemp("kernels")
     ids = observed.encode(PROMPT)
     report = write_kernels(observed, ids, 3, output)
@@ -113,7 +113,7 @@ def test_without_a_fault_all_layers_agree(observed: LLM, checkpoint: Callable[[s
 
 
 class OtherRotation(LlamaAttention):
-    """Rotates queries and keys the other way."""
+    """A fault: RoPE rotates queries and keys in the opposite direction."""
 
     def forward(self, x: Tensor, cache: PagedKVCache, layer: int) -> Tensor:
         cos, sin = angles = cache.angles()
@@ -124,7 +124,7 @@ class OtherRotation(LlamaAttention):
 
 
 class SwappedGate(LlamaMLP):
-    """Applies the activation to the wrong half."""
+    """A fault: the activation is applied to the wrong half."""
 
     def forward(self, x: Tensor) -> Tensor:
         up, gate = op.split(self.gate_up_proj(x), 2, axis=-1)
@@ -132,7 +132,7 @@ class SwappedGate(LlamaMLP):
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, change: Callable[[object], None]) -> None:
-    """Change a layer of the models that are compiled from now on."""
+    """Replace a layer in all models compiled from now on."""
     build = LlamaModel.__init__
 
     def faulty(self: LlamaModel, config: object) -> None:

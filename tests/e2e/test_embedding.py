@@ -1,4 +1,4 @@
-"""Vectors of texts, from a checkpoint with sentence-transformers' files to the command line, against torch."""
+"""Text embeddings, from a checkpoint with sentence-transformers' files to the command line, against torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GEMMA = next(case for case in CASES if case.name == "embeddinggemma")
 
 @pytest.fixture(scope="module")
 def embedder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PreTrainedModel]:
-    """The folder of a compiled model, and the model."""
+    """The folder of a compiled model, and the opened model."""
     source, folder = (tmp_path_factory.mktemp(name) for name in ("source", "compiled"))
     model = random_model(GEMMA)
     save(GEMMA, model, source)

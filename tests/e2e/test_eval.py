@@ -1,4 +1,4 @@
-"""`eval` on tiny models: perplexity and divergence against transformers in numpy, choices, the harness's requests."""
+"""`eval` on tiny models: perplexity and divergence against transformers, multiple choice, requests of lm-eval."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Request:
 
 @pytest.fixture
 def harness(monkeypatch: pytest.MonkeyPatch) -> type:
-    """The harness's base class, in the place where the harness has it."""
+    """Install a fake ``lm_eval.api.model`` module, and return its base class ``LM``."""
     module = ModuleType("lm_eval.api.model")
     module.LM = type("LM", (), {"__init__": lambda self: None})
     for name in ("lm_eval", "lm_eval.api"):

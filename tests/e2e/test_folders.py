@@ -1,4 +1,4 @@
-"""Parts of a model folder that are missing, damaged or of different models, and sizes beyond what was compiled."""
+"""Model folders with parts missing, damaged or of another model, and sizes beyond those compiled."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ IDS = np.random.default_rng(5).integers(0, VOCAB, 42).tolist()
 
 @pytest.fixture
 def folder(tiny_folder: Callable[[str, str], Path], tmp_path: Path) -> Path:
-    """A copy that a test may damage."""
+    """A copy of a model folder that a test may damage."""
     return shutil.copytree(tiny_folder(NAME, "q0f32"), tmp_path / "model")
 
 
 @pytest.fixture(scope="session")
 def small(shared: SharedFolders, tiny_folder: Callable[[str, str], Path]) -> Path:
-    """A folder whose library was compiled for smaller sizes than its configuration has."""
+    """A folder whose library was compiled for smaller sizes than its configuration."""
 
     def make(folder: Path) -> None:
         shutil.copytree(tiny_folder(NAME, "q0f32"), folder, dirs_exist_ok=True)

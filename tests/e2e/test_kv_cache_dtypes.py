@@ -1,4 +1,5 @@
-"""Models whose KV cache holds int8 codes with scales, or float8: prompts, steps, batches, forks; on a CPU and a GPU."""
+"""Models with a KV cache of int8 codes with scales, or of float8: prompts, steps, batches, forks; on a CPU and a
+GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ Compiled = Callable[[str, str, str], tuple[Path, Library]]
 
 @pytest.fixture(scope="module")
 def compiled(shared: SharedFolders, tiny_folder: Callable[[str, str], Path]) -> Compiled:
-    """Name of a random float32 model, dtype of its cache, target -> its folder and library."""
+    """A function: name of a random float32 model, dtype of its KV cache, target -> its folder and library."""
 
     def build(name: str, dtype: str, target: str) -> tuple[Path, Library]:
         source = tiny_folder(name, "q0f32")
@@ -46,7 +47,7 @@ def compiled(shared: SharedFolders, tiny_folder: Callable[[str, str], Path]) -> 
     scope="module", params=[("llama-odd-llama3", "int8"), ("mistral-window", "float8_e4m3fn")], ids="-".join
 )
 def pair(compiled: Compiled, request: pytest.FixtureRequest) -> Iterator[tuple[LLM, LLM]]:
-    """A model with the cache of the parameter, and with one of float32."""
+    """A model with the KV cache dtype of the parameter, and the same model with float32."""
     name, dtype = request.param
     folder, library = compiled(name, dtype, "cpu")
     with ExitStack() as models:

@@ -31,7 +31,7 @@ def expected(folder: Path) -> np.ndarray:
 
 
 def error_with(folder: Path, library: Path, opt: str, expected: np.ndarray) -> float:
-    """The largest error of a logit in a library compiled with ``--opt opt``."""
+    """The largest error of a logit with a library compiled with ``--opt opt``."""
     run_command("compile", folder, "--device", "cpu", "--opt", opt, "-o", library)
     with LLM(folder, library, num_threads=2) as llm:
         return float(np.abs(llm.logits(IDS) - expected).max())

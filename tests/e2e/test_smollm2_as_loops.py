@@ -1,4 +1,4 @@
-"""What the CUDA back end makes of SmolLM2, at its real sizes, as loops over threads on the CPU."""
+"""SmolLM2 at its real sizes, compiled by the CUDA back end, as loops over threads on the CPU."""
 
 from __future__ import annotations
 

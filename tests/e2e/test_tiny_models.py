@@ -26,7 +26,7 @@ OTHER_IDS = RNG.integers(0, VOCAB, CONTEXT).tolist()
 
 @dataclass(frozen=True)
 class Case:
-    """A compiled model and transformers' logits after each of IDS and OTHER_IDS, float32 [CONTEXT, V]."""
+    """A compiled model, and transformers' logits after each of IDS and OTHER_IDS, float32 [CONTEXT, V]."""
 
     name: str
     folder: Path
@@ -112,7 +112,7 @@ def test_sequences_of_a_batch(case: Case):
 def check_decode(
     model: Decoder, step: DecodeStep, sequences: list[tuple[int, list[int], np.ndarray]], count: int
 ) -> None:
-    """Check ``count`` steps. sequences: (row of the pool, tokens, expected logits after each token)."""
+    """Check ``count`` decode steps. sequences: (row of the pool, tokens, expected logits after each token)."""
     n = len(sequences)
     step.assign([row for row, _, _ in sequences])
     for _ in range(count):

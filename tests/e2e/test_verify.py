@@ -21,7 +21,7 @@ NAME = "llama-bias-tied"
 
 @pytest.fixture
 def folder(tiny_folder: Callable[[str, str], Path], tmp_path: Path) -> Path:
-    """A copy that a test may damage."""
+    """A copy of a model folder that a test may damage."""
     return shutil.copytree(tiny_folder(NAME, "q0f32"), tmp_path / "model")
 
 

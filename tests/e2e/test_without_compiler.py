@@ -1,4 +1,4 @@
-"""Compiled folders run where nothing of the compiler is installed; what needs it says so."""
+"""Compiled folders run without the compiler installed; commands that need it raise an error that says so."""
 
 from __future__ import annotations
 

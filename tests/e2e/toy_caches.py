@@ -1,4 +1,5 @@
-"""A decoder with three caches: one for all positions, one for a window and the first positions, a latent one."""
+"""A decoder with three KV caches: one for all positions, one for a window and the first positions (sinks), a latent
+one."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def states(config: ToyConfig, dtype: str) -> Sequence[State]:
 
 
 class Layers(nn.Module):
-    """A residual layer of attention for each cache."""
+    """One residual attention layer per cache."""
 
     def __init__(self, c: ToyConfig):
         self.embed_tokens = nn.Embedding(c.vocab_size, HIDDEN)
@@ -62,7 +63,7 @@ ARCHITECTURE = Architecture("toy", CachesConfig, Layers, lambda c: WeightMap(), 
 
 
 def logits(weights: Mapping[str, np.ndarray], ids: Sequence[int]) -> np.ndarray:
-    """What ``Layers`` computes, in float64: [len(ids), VOCAB]."""
+    """The logits of ``Layers`` in float64, [len(ids), VOCAB]."""
     table = weights["embed_tokens.weight"].astype(np.float64)
     x, i = table[list(ids)], np.arange(len(ids))
     causal = i[None] <= i[:, None]
@@ -77,7 +78,7 @@ def logits(weights: Mapping[str, np.ndarray], ids: Sequence[int]) -> np.ndarray:
 
 
 def _attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """q: [n, H, D]; k: [n, D]; v: [n, E]; seen: bool [n, n]. Returns [n, H x E]."""
+    """Attention. q: [n, H, D]; k: [n, D]; v: [n, E]; seen: bool [n, n]. Returns [n, H x E]."""
     scores = np.einsum("nhd,md->hnm", q, k) / np.sqrt(q.shape[2])
     weights = np.where(seen, np.exp(scores - scores.max(-1, keepdims=True)), 0)
     weights /= weights.sum(-1, keepdims=True)

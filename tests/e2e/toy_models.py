@@ -34,7 +34,7 @@ class ToyConfig:
 
 
 class Encoder(nn.Module):
-    """A layer of attention in both directions, residual."""
+    """A residual layer of bidirectional attention."""
 
     def __init__(self, c: ToyConfig):
         self.embed_tokens = nn.Embedding(c.vocab_size, c.hidden_size)
@@ -69,7 +69,7 @@ ENCODER = Architecture(
 
 
 def encode(weights: Mapping[str, np.ndarray], ids: Sequence[int]) -> np.ndarray:
-    """What ``Encoder.encode`` computes for one text, in float64: [len(ids), HIDDEN]."""
+    """The result of ``Encoder.encode`` for one text in float64, [len(ids), HIDDEN]."""
     x = weights["embed_tokens.weight"][list(ids)].astype(np.float64)
     q, k, v = np.split((x @ weights["qkv.weight"].T).reshape(len(ids), 3 * HEADS, -1).swapaxes(0, 1), 3)
     scores = np.exp(q @ k.swapaxes(1, 2) / np.sqrt(HIDDEN // HEADS))
@@ -117,7 +117,7 @@ class RecurrentLayer(nn.Module):
 
 
 class Recurrence(nn.Module):
-    """``h = gate * h + (1 - gate) * up(x)`` for each layer and element; the head is the table."""
+    """``h = gate * h + (1 - gate) * up(x)`` for each layer and element; the head is tied to the embedding."""
 
     def __init__(self, c: ToyConfig):
         self.embed_tokens = nn.Embedding(c.vocab_size, c.hidden_size)
@@ -146,7 +146,7 @@ RECURRENCE = Architecture(
 
 
 def recurrence_logits(weights: Mapping[str, np.ndarray], ids: Sequence[int]) -> np.ndarray:
-    """What ``Recurrence`` computes, in float64: [len(ids), VOCAB]."""
+    """The logits of ``Recurrence`` in float64, [len(ids), VOCAB]."""
     x = weights["embed_tokens.weight"][list(ids)].astype(np.float64)
     for i in range(LAYERS):
         w: Any = lambda name: weights[f"layers.{i}.{name}"]  # noqa: B023, E731

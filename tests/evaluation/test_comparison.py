@@ -1,4 +1,5 @@
-"""Values of a reference among the results of kernels: parts of columns, fused values, the first kernel that departs."""
+"""Values of a reference model matched to results of kernels: parts of columns, fused values, the first kernel that
+differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``bench --compare``: what is asked of llama.cpp, and what is refused; a fake llama_cpp counts the calls."""
+"""``bench --compare``: calls of llama.cpp (a fake llama_cpp records them), and rejected options."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OPTIONS = BenchOptions(prompt_lengths=(7, 300), generate=4, depths=(0, 9), repea
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    """An interpreter that has the fake."""
+    """An interpreter that imports the fake llama_cpp."""
     (tmp_path / "llama_cpp.py").write_text(FAKE)
     path = tmp_path / "python"
     path.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')

@@ -1,4 +1,4 @@
-"""Which libraries can be compiled again so that their kernels are observed, and with which options."""
+"""Which libraries can be recompiled so that their kernels can be observed, and with which options."""
 
 from __future__ import annotations
 

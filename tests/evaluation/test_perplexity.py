@@ -1,4 +1,4 @@
-"""Standard errors and divergences of positions."""
+"""Perplexity: standard errors, and KL divergences by position."""
 
 from __future__ import annotations
 

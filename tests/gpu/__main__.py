@@ -1,4 +1,4 @@
-"""``python -m tests.gpu``: the tests that need a GPU, or a line that says why there is nothing to run."""
+"""``python -m tests.gpu``: run the tests that need a GPU, or print why none can run."""
 
 from __future__ import annotations
 

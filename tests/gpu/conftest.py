@@ -14,7 +14,7 @@ SIMULATED_OR_DEVICE = ("simulated", pytest.param("device", marks=pytest.mark.gpu
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what needs a GPU where there is none."""
+    """Deselect tests that need a GPU on machines without one."""
     on_device = [item for item in items if item.get_closest_marker("gpu")]
     if not on_device or missing_device() is None:
         return
@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(params=SIMULATED_OR_DEVICE, scope="module")
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
-    """Both kinds of GPU."""
+    """An executor on a simulated GPU, or on this machine's."""
     if request.param == "device":
         yield Executor("cuda")
         return
@@ -34,7 +34,7 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
 
 @pytest.fixture(autouse=True)
 def no_fault(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What a simulated kernel does wrong is the reason of a failure."""
+    """Fail a test if a simulated kernel had a fault."""
     yield
     if "executor" in request.fixturenames:
         driver = request.getfixturevalue("executor").driver

@@ -1,4 +1,4 @@
-"""Where the tests of this folder run compiled functions: on this machine's GPU, or on a simulated one."""
+"""Executors for the tests of this folder: run compiled functions on this machine's GPU, or on a simulated one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIMULATED = "sm_80"
 
 
 def missing_device() -> str | None:
-    """Why no test can run on a GPU of this machine; None where there is one."""
+    """Why no test can run on a GPU of this machine, or None."""
     try:
         Target("cuda")
     except UnsupportedError as error:
@@ -32,13 +32,13 @@ def missing_device() -> str | None:
 
 @dataclass(frozen=True)
 class Executor:
-    """A GPU. target: what to compile for. driver: of the simulated one."""
+    """A GPU. target: the target to compile for. driver: the simulated driver, if any."""
 
     target: str
     driver: SimulatedDriver | None = None
 
     def choose(self, simulated: Value, on_device: Value) -> Value:
-        """A size: simulated kernels are slow."""
+        """Choose a size: smaller if kernels are simulated, which is slow."""
         return on_device if self.driver is None else simulated
 
     def install(self, library: Library) -> Library:
@@ -61,6 +61,6 @@ class Executor:
         return self.install(Library(path))
 
     def for_random(self, values: SearchStrategy[Value], check: Callable[[Value], None], examples: int = 60) -> None:
-        """Check random values, fewer where kernels are simulated."""
+        """Run a check on random values, on fewer if kernels are simulated."""
         count = self.choose(max(examples // 20, 1), examples)
         settings(max_examples=count, phases=(Phase.generate,))(given(values)(lambda value: check(value)))()

@@ -1,4 +1,4 @@
-"""CUDA graphs that are recorded and replayed, streams of the caller, and work that is not waited for."""
+"""CUDA graphs that are recorded and replayed, the caller's streams, and asynchronous work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models on a GPU beside the same models on the CPU. tests/e2e/test_cuda.py has one on a simulated GPU."""
+"""Models on a GPU against the same models on the CPU. tests/e2e/test_cuda.py runs models on a simulated GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a GPU cannot do is refused with the reason: another architecture, too little memory, tensors of the host."""
+"""Unsupported uses of a GPU are rejected with the reason: another architecture, too little memory, host tensors."""
 
 from __future__ import annotations
 

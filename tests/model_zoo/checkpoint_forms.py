@@ -1,4 +1,4 @@
-"""Checkpoints of architectures without a class in transformers, from equal models of another class.
+"""Checkpoints of architectures without a class in transformers, made from equivalent models of another class.
 
 Each function takes config and tensors of that model and returns them with the architecture's keys, names and layouts.
 """
@@ -24,7 +24,7 @@ def _config(config: dict[str, Any], model_type: str, *keys: str, **more: Any) ->
 
 
 def _renamed(tensors: Tensors, names: dict[str, str]) -> Tensors:
-    """Every occurrence of a part of a name replaced, in order."""
+    """Replace parts of names, every occurrence, in order."""
     result = {}
     for name, tensor in tensors.items():
         for old, new in names.items():
@@ -34,7 +34,8 @@ def _renamed(tensors: Tensors, names: dict[str, str]) -> Tensors:
 
 
 def _joined(tensors: Tensors, parts: tuple[str, ...], target: str) -> Tensors:
-    """Tensors with ``parts`` in their names joined along axis 0, in this order, under the name with ``target``."""
+    """Concatenate the tensors with ``parts`` in their names along axis 0, in this order, under the name with
+    ``target``."""
     result = {n: t for n, t in tensors.items() if not any(p in n for p in parts)}
     for name in tensors:
         if parts[0] in name:
@@ -93,7 +94,7 @@ def baichuan(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
 
 
 def baichuan_alibi(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
-    """The stored head is three times the normalized one that the expected logits are computed with."""
+    """Baichuan with ALiBi; the stored head is three times the normalized one of the expected logits."""
     made, packed = baichuan(config, tensors)
     scaled = {**packed, "lm_head.weight": packed["lm_head.weight"] * 3}
     return {**made, "position_embedding": "ALIBI", "norm_head": True, "model_max_length": 64}, scaled
@@ -169,21 +170,22 @@ def chatglm(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     return made, _renamed(_qkv(tensors, "self_attn.query_key_value"), names)
 
 
-def gemma3n_text_part(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
-    """A checkpoint for texts and sound, of which the text part is used."""
-    outer = {"model_type": "gemma3n", "text_config": config, "audio_config": {"hidden_size": 8}, "audio_token_id": 7}
-    others = {"model.embed_audio.projection.weight": torch.zeros(8, 3)}
+def gemma3n_or_4(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    """The whole model: the text model's config and tensors, and towers for images and audio."""
+    kind = config["model_type"].removesuffix("_text")
+    outer = {"model_type": kind, "text_config": config, "vision_config": {"hidden_size": 8}, "audio_token_id": 7}
+    others = {f"model.{part}.weight": torch.zeros(8, 3) for part in ("vision_tower.patch", "embed_audio.projection")}
     text = {n.replace("model.", "model.language_model.", 1): t for n, t in tensors.items() if "lm_head" not in n}
     return outer, {**text, **others}
 
 
 def with_experts_by_input(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
-    """Matrices of experts [E, in, out], as in published checkpoints."""
+    """Expert weights as [E, in, out], as in published checkpoints."""
     return config, {name: t.mT if ".experts." in name else t for name, t in tensors.items()}
 
 
 def with_mtp(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
-    """With a layer that predicts further tokens."""
+    """Add the tensor of a multi-token prediction (MTP) layer."""
     return config, {**tensors, "mtp.fc.weight": torch.zeros(8, 8)}
 
 
@@ -194,7 +196,7 @@ def mimo(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
 
 
 def without_shared_gate(model: torch.nn.Module) -> None:
-    """Make a Qwen2-MoE model add the experts that all tokens share as they are."""
+    """Make a Qwen2-MoE model add its shared experts ungated."""
     for layer in model.get_submodule("model.layers").children():
         if hasattr(layer.mlp, "shared_expert_gate"):
             layer.mlp.shared_expert_gate = Open()
@@ -234,7 +236,7 @@ def bailing_moe(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
 
 
 def bailing_moe_v2(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
-    """Published files have the first version's ``model_type``."""
+    """Bailing MoE 2; published files have the first version's ``model_type``."""
     same = ("num_key_value_heads", "head_dim", "rms_norm_eps", "moe_intermediate_size", "num_experts_per_tok")
     routing = ("n_group", "topk_group", "routed_scaling_factor", "first_k_dense_replace")
     experts = {"num_experts": 6, "num_shared_experts": 2, "moe_shared_expert_intermediate_size": 20}
@@ -245,7 +247,7 @@ def bailing_moe_v2(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
 
 
 def step3p5(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
-    """The text part with published keys and names, and a layer that predicts further tokens."""
+    """The text model with published keys and names, and a multi-token prediction (MTP) layer."""
     text = config["text_config"]
     same = ("head_dim", "num_attention_heads", "moe_intermediate_size", "sliding_window", "rms_norm_eps")
     made = _config(text, "step3p5", *SIZES, *same, **STEP_TEXT, num_attention_groups=2, moe_num_experts=6)
@@ -282,7 +284,7 @@ STEP_TEXT: dict[str, Any] = {
 
 
 def mimo_v2(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
-    """The published keys and names of windows, rotations and sinks."""
+    """The published keys and names of windows, RoPE and sinks."""
     rope = config.pop("rope_parameters")
     full, local = rope["full_attention"], rope["sliding_attention"]
     made = {key: value for key, value in config.items() if key not in ("layer_types", "mlp_layer_types")}
@@ -294,7 +296,7 @@ def mimo_v2(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
 
 
 def mistral3_text(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
-    """The model without the configuration of its tower, whose tensors are there."""
+    """A checkpoint without the configuration of the vision tower, but with its tensors."""
     vision = {"vision_tower.patch.weight": torch.zeros(8, 3), "multi_modal_projector.weight": torch.zeros(8, 8)}
     outer = {"model_type": "mistral3", "text_config": config}
     return outer, {**{f"language_model.{name}": t for name, t in tensors.items()}, **vision}

@@ -1,4 +1,4 @@
-"""What compiled models compute beside what transformers computes, as pairs of arrays: (got, expected)."""
+"""Results of compiled models and of transformers, as pairs of arrays: (got, expected)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ torch.set_num_threads(1)
 
 
 def of_decoder(case: Case, model: PreTrainedModel, llm: LLM) -> Iterator[Pair]:
-    """Logits of all positions, of a prompt and steps, of two sequences, and with images where the model takes them."""
+    """Logits of all positions, of a prompt and decode steps, of two sequences, and with images if the model takes
+    them."""
     a, b = logits(case, model, A), logits(case, model, B)
     assert a.std() > 0.3 and np.abs(a[5:] - a[4:-1]).max() > 0.3  # far above the tolerance
     yield llm.logits(A), a
@@ -37,7 +38,7 @@ def of_decoder(case: Case, model: PreTrainedModel, llm: LLM) -> Iterator[Pair]:
 
 
 def _steps(llm: LLM, expected: np.ndarray) -> Iterator[Pair]:
-    """A prompt in chunks, then token by token."""
+    """A prompt in chunks, then decode token by token."""
     session = llm.new_session()
     yield session.prefill(A[:PROMPT]), expected[PROMPT - 1]
     for position in range(PROMPT, len(A)):
@@ -62,7 +63,7 @@ def _batch(llm: LLM, a: np.ndarray, b: np.ndarray) -> Iterator[Pair]:
 
 
 def _images(llm: LLM, case: Case, model: PreTrainedModel) -> Iterator[Pair]:
-    """Two images in a prompt, in chunks, then token by token; another image has another result."""
+    """Two images in a prompt, prefilled in chunks, then decode token by token; another image must change the result."""
     spec, rng = llm.model.spec.images, np.random.default_rng(4)
     grids = case.grids or [(1, case.image_tokens)] * 2
     inputs = [image_inputs(rng, spec.shape, grid) for grid in grids]
@@ -82,7 +83,7 @@ def _images(llm: LLM, case: Case, model: PreTrainedModel) -> Iterator[Pair]:
 
 
 def image_inputs(rng: np.random.Generator, shape: tuple[int, ...], grid: tuple[int, int]) -> dict[str, np.ndarray]:
-    """Random inputs of ``image_embed``; for images of any size, a square of patches for each token, with positions."""
+    """Random inputs of ``image_embed``; for images of any size, a square of patches per token, with positions."""
     if shape[0] == 1:
         return {"pixel_values": rng.normal(size=shape).astype(np.float32)}
     rows, columns = grid
@@ -94,7 +95,7 @@ def image_inputs(rng: np.random.Generator, shape: tuple[int, ...], grid: tuple[i
 
 
 def of_encoder(model: PreTrainedModel, llm: LLM) -> Iterator[Pair]:
-    """Hidden states of texts of different lengths that share calls, and of one alone."""
+    """Hidden states of texts of different lengths in shared calls, and of one text alone."""
     expected = [hidden_states(model, ids) for ids in TEXTS]
     assert np.abs(expected[0][5:] - expected[0][4:-1]).max() > 0.3  # far above the tolerance
     yield from zip(llm.compiled.hidden_states(TEXTS), expected, strict=True)
@@ -102,7 +103,7 @@ def of_encoder(model: PreTrainedModel, llm: LLM) -> Iterator[Pair]:
 
 
 def hidden_states(model: PreTrainedModel, ids: list[int]) -> np.ndarray:
-    """float32 [len(ids), D], of a text alone, which needs no padding."""
+    """Hidden states of one text without padding, float32 [len(ids), D]."""
     with torch.no_grad():
         return model(torch.tensor([ids])).last_hidden_state[0].numpy()
 
@@ -120,6 +121,6 @@ def of_encoder_decoder(model: PreTrainedModel, llm: LLM) -> Iterator[Pair]:
 
 
 def target_logits(model: PreTrainedModel, source: list[int], target: list[int]) -> np.ndarray:
-    """float32 [len(target), V]"""
+    """Logits of the target tokens, float32 [len(target), V]."""
     with torch.no_grad():
         return model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([target])).logits[0].numpy()

@@ -53,14 +53,14 @@ def randomized(model: PreTrainedModel, case: Case) -> PreTrainedModel:
 
 
 def logits(case: Case, model: PreTrainedModel, ids: list[int]) -> np.ndarray:
-    """float32 [len(ids), V]"""
+    """Logits after each of ``ids``, float32 [len(ids), V]."""
     more = alibi_inputs(model.config.num_attention_heads, len(ids)) if case.alibi else {}
     with torch.no_grad():
         return model(torch.tensor([ids]), use_cache=False, **more).logits[0].numpy()
 
 
 def image_logits(case: Case, model: PreTrainedModel, ids: list[int], pixels: list[np.ndarray]) -> np.ndarray:
-    """Of ``ids`` with the first image after 4 tokens and the second one after 6: float32 [tokens, V].
+    """Logits of ``ids`` with the first image after 4 tokens and the second one after 6, float32 [tokens, V].
 
     pixels: float32 [1, C, H, W], or patches [T, 4, K] of images with ``case.grids``.
     """
@@ -92,7 +92,7 @@ def image_logits(case: Case, model: PreTrainedModel, ids: list[int], pixels: lis
 
 
 def padded_patches(patches: list[np.ndarray], grids: Sequence[tuple[int, int]]) -> dict[str, torch.Tensor]:
-    """Images of which ``patches``, float32 [T, M, 3 P P], are given, as rows of patches with channels last, padded."""
+    """Inputs for images given as ``patches``, float32 [T, M, 3 P P]: rows of patches with channels last, padded."""
     _, squares, elements = patches[0].shape
     side, longest = math.isqrt(squares), max(squares * rows * columns for rows, columns in grids)
     batch, mask = np.zeros((len(grids), longest, elements), np.float32), np.zeros((len(grids), longest))
@@ -108,7 +108,7 @@ def padded_patches(patches: list[np.ndarray], grids: Sequence[tuple[int, int]]) 
 
 
 def placed_patches(patches: list[np.ndarray], grids: Sequence[tuple[int, int]]) -> dict[str, torch.Tensor]:
-    """As ``padded_patches``, with columns and rows of patches, and -1 for what is padded."""
+    """As ``padded_patches``, with the column and row of each patch, -1 for padding."""
     padded = padded_patches(patches, grids)
     positions = torch.full((*padded["pixel_values"].shape[:2], 2), -1)
     for image, (rows, columns) in zip(positions, padded["spatial_shapes"].tolist(), strict=True):
@@ -118,7 +118,7 @@ def placed_patches(patches: list[np.ndarray], grids: Sequence[tuple[int, int]]) 
 
 
 def padded_images(patches: list[np.ndarray], grids: Sequence[tuple[int, int]]) -> dict[str, torch.Tensor]:
-    """Images of which ``patches``, float32 [T, 4, 3 P P], are given, in a batch of pixels padded to one size."""
+    """Images given as ``patches``, float32 [T, 4, 3 P P], as a batch of pixels padded to one size."""
     side = int(np.sqrt(patches[0].shape[2] / 3))
     images = [
         image.reshape(rows, columns, 2, 2, 3, side, side).transpose(4, 0, 2, 5, 1, 3, 6)
@@ -132,7 +132,7 @@ def padded_images(patches: list[np.ndarray], grids: Sequence[tuple[int, int]]) -
 
 
 def alibi_inputs(heads: int, length: int) -> dict[str, torch.Tensor]:
-    """Inputs by which a model with rotation has none, and ALiBi instead (Press et al. 2022, for up to 8 heads)."""
+    """Inputs that disable RoPE and add ALiBi to the scores (Press et al. 2022, for up to 8 heads)."""
     assert 4 < heads < 8
     slopes = torch.tensor([2.0**-i for i in (2, 4, 6, 8, 1, 3)][:heads])
     positions = torch.arange(length)
@@ -167,7 +167,7 @@ def build(
 
 
 def save(case: Case, model: PreTrainedModel, folder: Path) -> None:
-    """As ``save_pretrained`` writes it; for an architecture without a class, under its own names and keys."""
+    """Save as ``save_pretrained`` does; for an architecture without a class, under its own names and keys."""
     model.save_pretrained(folder)
     byte_tokenizer().save(str(folder / "tokenizer.json"))
     if case.to_checkpoint is None:
@@ -180,9 +180,9 @@ def save(case: Case, model: PreTrainedModel, folder: Path) -> None:
 
 
 def with_decoded_weights(model: PreTrainedModel, scheme_name: str) -> PreTrainedModel:
-    """The model with every matrix as it is after quantization, which goes along rows, and the rest in 16 bits.
+    """The model with every matrix quantized along its rows and dequantized, and the rest rounded to 16 bits.
 
-    Routers are not quantized. Of latent attention, the matrices that make keys are stored transposed.
+    Routers are not quantized. The key matrices of latent attention are stored transposed.
     """
     scheme = get_scheme(scheme_name)
     kept = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Conv1d)}

@@ -57,13 +57,13 @@ def hugging_face(kind, **options):
 
 
 def hf_logits(model, ids):
-    """float32 [len(ids), V]"""
+    """Logits after each of ``ids``, float32 [len(ids), V]."""
     with torch.no_grad():
         return model(torch.tensor([list(ids)])).logits[0].numpy()
 
 
 def checkpoint(model):
-    """The tensors that ``save_pretrained`` would write: a tied head is not repeated."""
+    """The tensors that ``save_pretrained`` would write, without a tied head."""
     tensors = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     if model.config.tie_word_embeddings:
         tensors.pop("lm_head.weight")

@@ -33,7 +33,8 @@ class ImageEmbedding(nn.Module):
         self.img_projection = nn.Sequential(products[0], nn.GELU(), products[1])
 
     def grid(self, pixels: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
-        """[rows columns, 3, H, W] -> [rows n (columns n + 1), 4 E] for n pairs of patches each way in a tile."""
+        """Join squares of 2 x 2 patches and append a separator to each row, for n squares each way in a tile: [rows
+        columns, 3, H, W] -> [rows n (columns n + 1), 4 E]."""
         x = self.img_processor["vision_model"](pixels, output_hidden_states=True).hidden_states[-2][:, 1:]
         n = int(x.shape[1] ** 0.5) // 2
         x = x.view(rows, columns, n, 2, n, 2, -1).permute(0, 2, 1, 4, 3, 5, 6).reshape(rows * n, columns * n, -1)

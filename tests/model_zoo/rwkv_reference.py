@@ -16,7 +16,7 @@ from transformers.modeling_outputs import CausalLMOutput
 
 
 def before(x: torch.Tensor) -> torch.Tensor:
-    """The token before each of x [S, D], 0 before the first."""
+    """Shift x [S, D] by one token; the first row is 0."""
     return F.pad(x, (0, 0, 1, -1))
 
 

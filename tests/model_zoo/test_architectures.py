@@ -15,7 +15,7 @@ TOLERANCE, QUANTIZED_TOLERANCE = 1e-4, 1.5e-2
 
 
 def close(got: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
-    """Within ``tolerance`` of the greatest logit."""
+    """Assert equality within ``tolerance`` of the greatest logit."""
     np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance * np.abs(expected).max())
 
 

@@ -1,4 +1,4 @@
-"""Kernels of the models at their real sizes: what the assembler says about them, and how many are launched."""
+"""Kernels of the models at their real sizes: resources reported by the assembler, and numbers of launches."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LAYERS = 2
 
 @dataclass(frozen=True)
 class Compiled:
-    """A model with few layers. resources: by architecture and kernel."""
+    """A compiled model with few layers. resources: by architecture and kernel."""
 
     mod: IRModule
     kernels: Mapping[str, Kernel]
@@ -54,7 +54,7 @@ def lowered(name: str, scheme: str, target: Target) -> IRModule:
 
 
 def compiled(name: str, scheme: str, target: Target) -> Compiled:
-    """The model, assembled for all architectures of the target. Raises CodegenError where the assembler refuses."""
+    """The model assembled for all architectures of the target. Raises CodegenError if the assembler rejects it."""
     mod, kernels = lowered(name, scheme, target), dict[str, Kernel]()
     texts = assemble_modules(llvm_modules(mod, target, kernels), target)
     assemble = find_assembler()
@@ -67,14 +67,14 @@ def compiled(name: str, scheme: str, target: Target) -> Compiled:
 
 
 def launches_of_a_layer(mod: IRModule, name: str) -> int:
-    """The launches of a graph function from one layer's appending to the cache to the next one's."""
+    """Kernel launches of a graph function between the KV cache appends of two consecutive layers."""
     called = [n.name for b in mod[name].bindings for n in walk(b.value) if isinstance(n, GlobalVar)]
     first, second = (i for i, callee in enumerate(called) if callee.startswith("append"))
     return sum(_launches(mod[callee].body) for callee in called[first:second])
 
 
 def _launches(s: Stmt) -> int:
-    """The launches that a statement of a host function makes at most."""
+    """The maximum number of launches by a statement of a host function."""
     if isinstance(s, SeqStmt):
         return sum(map(_launches, s.stmts))
     if isinstance(s, IfThenElse):

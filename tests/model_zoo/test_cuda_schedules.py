@@ -1,4 +1,4 @@
-"""Schedule rules of the models' tensor functions for GPUs, at their real sizes."""
+"""GPU schedule rules chosen for the models' tensor functions at their real sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PRESETS = ("smollm2-135m-instruct", "gpt2", "qwen2.5-0.5b-instruct", "mistral-7b
 
 
 def rules(preset: str, scheme: str) -> dict[str, str]:
-    """The rules of the tensor functions of a model of one layer; kernels that are written by hand have none."""
+    """The schedule rules of the tensor functions of a one-layer model; hand-written kernels have none."""
     raw = resolve_source(preset).config()
     config = replace(get(raw["model_type"]).config.from_hf(raw), num_hidden_layers=1)
     weights = get_scheme(scheme)

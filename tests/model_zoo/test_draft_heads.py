@@ -36,7 +36,7 @@ def build(config: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], name: 
 
 
 def made(config: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], name: str, folder: Path) -> Path:
-    """The folder of a model, without its library."""
+    """The folder of a model, without a library."""
     source, output = write_source(config, tensors, folder), folder / "output"
     convert_weight(ConvertOptions(str(source), "q0f32", output, name))
     sizes = SizeOverrides(prefill_chunk_size=16, max_batch_size=5)

@@ -1,4 +1,4 @@
-"""Answers with the guesses of draft heads: those without, whatever the head; heads that agree are accepted."""
+"""Speculative decoding with draft heads: answers do not depend on the head; correct guesses are accepted."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def random_llama() -> transformers.LlamaForCausalLM:
 
 
 def counting_llama() -> transformers.LlamaForCausalLM:
-    """After token t comes t + 1: hidden states are the token's own, of unit root mean square."""
+    """A Llama that predicts t + 1 after token t: hidden states are the token's own embedding, normalized."""
     model = random_llama()
     with torch.no_grad():
         model.model.layers[0].self_attn.o_proj.weight.zero_()
@@ -56,13 +56,13 @@ def counting_llama() -> transformers.LlamaForCausalLM:
 
 
 def counted(model: transformers.LlamaForCausalLM, steps: int) -> torch.Tensor:
-    """An output head for the token ``steps`` after that of a hidden state."""
+    """An output head that predicts the token ``steps`` after that of a hidden state."""
     table = model.model.embed_tokens.weight
     return torch.roll(table / table.square().mean(dim=1, keepdim=True).sqrt(), steps, dims=0).detach()
 
 
 def eagle_tensors(model: transformers.LlamaForCausalLM, fuse: torch.Tensor) -> Tensors:
-    """The model's own layer over what ``fuse``, [D, 2 D], makes of embeddings and hidden states."""
+    """An EAGLE head of the model's own layer, applied to ``fuse`` [D, 2 D] times embeddings and hidden states."""
     state = {name.removeprefix("model."): t for name, t in model.model.state_dict().items()}
     kept = {name: t for name, t in state.items() if name != "norm.weight" and "input_layernorm" not in name}
     return {**kept, "fc.weight": fuse, "fc.bias": torch.zeros(SIZE)}
@@ -77,7 +77,7 @@ def medusa_tensors(heads: list[torch.Tensor]) -> Tensors:
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Opens a model of these tensors; models of one kind share a library."""
+    """A function that opens a model with these tensors; models of one kind share a library."""
     libraries: dict[str, Path] = {}
     models: list[LLM] = []
     configs: Mapping[str, Mapping[str, Any]] = {

@@ -1,4 +1,4 @@
-"""Models with experts and with latent attention: what they keep of a sequence, what is quantized, which configs fit."""
+"""Models with experts and with latent attention: their caches, quantized weights, and supported configs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_routers_are_not_quantized_and_corrections_stay_float32() -> None:
 
 
 def checkpoint_shapes(c: deepseek_v3.DeepseekV3Config) -> dict[str, tuple[int, ...]]:
-    """The tensors of a DeepSeek-V3 checkpoint with a dense layer, one with experts, and one of several tokens."""
+    """Tensor shapes of a DeepSeek-V3 checkpoint with a dense layer, an experts layer, and an MTP layer."""
     d, heads, inner = c.hidden_size, c.num_attention_heads, c.moe_intermediate_size
     attention = {
         "q_a_proj": (c.q_lora_rank, d),

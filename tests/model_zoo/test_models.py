@@ -90,7 +90,7 @@ def test_quantized_model_computes_with_the_decoded_weights(kind, scheme):
 
 
 def with_decoded_weights(model, scheme):
-    """A copy whose weights went through the scheme; GPT-2 stores its Conv1D matrices transposed."""
+    """A copy whose weights were quantized and dequantized; GPT-2 stores its Conv1D matrices transposed."""
     copy = type(model)(model.config).eval()
     dtype = getattr(torch, scheme.model_dtype)
     with torch.no_grad():

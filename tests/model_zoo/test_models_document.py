@@ -1,4 +1,4 @@
-"""docs/models.md is what its script writes, and every architecture is in the tables of tests."""
+"""docs/models.md is up to date, and every architecture is in the tables of tests."""
 
 from __future__ import annotations
 

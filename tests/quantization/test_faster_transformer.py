@@ -1,4 +1,4 @@
-"""FasterTransformer's layout against the bytes of its own preprocessor, and what is stored in another layout."""
+"""FasterTransformer's layout against the bytes of its own preprocessor; weights that fall back to another layout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STORED = Path(__file__).parents[1] / "data" / "faster_transformer_sm80.bin"
 
 
 def levels() -> np.ndarray:
-    """Level n, k is in the upper bits of a product of its place."""
+    """Codes [N, K] that look random: the upper bits of a multiple of the index."""
     places = np.arange(N * K, dtype=np.uint32).reshape(N, K)
     return ((places * np.uint32(2654435761) >> np.uint32(20)) % 16).astype(np.int8) - np.int8(8)
 
@@ -111,7 +111,7 @@ def test_a_simulated_gpu_computes_the_same() -> None:
 
 
 def product(dtype: str) -> tuple[IRModule, list[np.ndarray], np.ndarray]:
-    """A layer as a module, arguments for it with activations of ``dtype``, and what it computes."""
+    """A layer as a module, its arguments with activations of ``dtype``, and the expected result."""
     model, rng = One(), np.random.default_rng(0)
     quantize_model(model, SCHEME)
     inputs = {"x": spec.Tensor([5, 128], dtype)}

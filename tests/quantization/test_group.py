@@ -11,7 +11,7 @@ MLC_SCHEMES = [name for name in GROUP_SCHEMES if SCHEMES[name].rounding == "mode
 
 
 def slow_encode(w, scheme, layout):
-    """The definition, one rounding per line, in the model's own arithmetic."""
+    """The definition of group quantization in the model's own arithmetic, one rounding per line."""
     dt = np.dtype(getattr(ml_dtypes, scheme.model_dtype, None) or scheme.model_dtype)
     acc = np.dtype(np.float32) if scheme.model_dtype == "bfloat16" else dt
     n, k = w.shape

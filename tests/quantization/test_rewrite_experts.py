@@ -1,4 +1,4 @@
-"""Experts layers of every kind of scheme against numpy's products with the decoded weights."""
+"""Expert layers of every kind of scheme, against numpy with dequantized weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMES = ("q0f32", "q4f32_1", "q4f16_1", "q4f16_0", "q3f16_1", "e4m3_e4m3_f16",
 
 
 class Toy(nn.Module):
-    """Rows of a table, each through the matrix of the expert that is chosen for it, then a layer for all."""
+    """Rows of an embedding, each multiplied by the matrix of its expert, then a linear layer."""
 
     def __init__(self) -> None:
         self.table = nn.Embedding(TABLE, K)

@@ -1,4 +1,4 @@
-"""Linear layers with float8 weights against products with the decoded weights, and with rounded inputs."""
+"""Linear layers with float8 weights, against matmuls with dequantized weights and rounded inputs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Two(nn.Module):
 
 
 def rounded(x: np.ndarray, scale: np.float32) -> np.ndarray:
-    """x as float8 codes of ``scale`` have it; beyond their range it is the largest."""
+    """Round x to float8_e4m3fn with ``scale``; values out of range are clipped."""
     codes = np.clip(x.astype(np.float32) / scale, -448, 448).astype(ml_dtypes.float8_e4m3fn)
     return codes.astype(np.float32) * scale
 
 
 def results(name: str, weight: np.ndarray, x: np.ndarray, input_scale: float) -> tuple[np.ndarray, ...]:
-    """Of ``Two``, by the interpreter, compiled, and by the formulas of the scheme."""
+    """Results of ``Two``: of the interpreter, compiled, and by the formulas of the scheme."""
     scheme, model = get_scheme(name), Two()
     assert list(quantize_model(model, scheme)) == ["first.weight"]
     given = {"x": spec.Tensor([3, 24], str(x.dtype))}

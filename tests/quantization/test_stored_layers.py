@@ -1,4 +1,4 @@
-"""Layers in the formats of quantized checkpoints against products with the decoded weights."""
+"""Layers in the formats of quantized checkpoints, against matmuls with dequantized weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHAPES = {"first": (N, K), "experts": (EXPERTS, N, K)}
 
 
 class Two(nn.Module):
-    """The sum of a layer and of the expert of each row, then an output head, which stays as it is."""
+    """The sum of a linear layer and of each row's expert, then an output head, which is not quantized."""
 
     def __init__(self) -> None:
         self.first = nn.Linear(K, N, bias=True)
@@ -66,7 +66,7 @@ def test_a_simulated_gpu_computes_the_same(name: str) -> None:
 
 
 def operands(name: str, parameters: dict[str, nn.Parameter]) -> tuple[list[np.ndarray], np.ndarray]:
-    """The arguments of ``main`` and its result in float32."""
+    """The arguments of ``main``, and its expected result in float32."""
     scheme, rng = replace(get_scheme(name), model_dtype="float32"), np.random.default_rng(0)
     stored = {parameter: random(rng, info.shape, info.dtype) for parameter, info in parameters.items()}
     x, chosen = rng.standard_normal((ROWS, K)).astype(np.float32), np.array([2, 0, 1, 1, 2], np.int32)

@@ -1,4 +1,4 @@
-"""The fake compiled model with images: a token of an image counts as its greatest element."""
+"""The fake compiled model with images: an image token counts as the greatest element of its embedding."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def with_images(context: int = 64) -> dict[str, Any]:
 
 
 def write_image_folder(folder: Path) -> Path:
-    """The model's folder: a template with parts, and the tokens <begin> and <image>."""
+    """The model's folder: a chat template with content parts, and the tokens <begin> and <image>."""
     write_folder(folder, VOCAB, image_processor=SETTINGS, eos_token_id=[])
     tokenizer = byte_tokenizer()
     tokenizer.add_special_tokens(["<begin>", "<image>"])

@@ -29,7 +29,7 @@ EOS, BOS = "<eos>", "<bos>"
 
 
 class FakeLibrary(Library):
-    """Functions in Python behind the same foreign function interface as compiled ones."""
+    """Python functions with the foreign function interface of compiled ones."""
 
     def __init__(self, metadata: dict):
         self.path = Path("fake.so")
@@ -73,7 +73,7 @@ class FakeLibrary(Library):
         out[...] = table[input_ids]
 
     def _attend(self, embed, k_pages, v_pages, page_table, token_seq, token_pos) -> np.ndarray:
-        """Append the tokens to the pages; per token the sum of the ids up to its position."""
+        """Append the tokens to the pages; returns, per token, the sum of the ids up to its position."""
         sums = []
         for x, seq, pos in zip(embed.reshape(-1, HIDDEN), token_seq, token_pos, strict=True):
             if pos < 0:
@@ -109,7 +109,7 @@ class FakeLibrary(Library):
     _verify = _prefill_rows
 
     def _hidden_states(self, ctx, embed, k, v, table, seq, pos, packed, hidden):
-        """Of each token its id, and the sum of the ids up to it."""
+        """Hidden states: the id of each token, and the sum of the ids up to it."""
         assert embed.shape[1] <= self.metadata["prefill_chunk_size"]
         hidden[...] = 0.0
         hidden[0, :, 0], hidden[0, :, 1] = embed[0, :, 0], self._attend(embed, k, v, table, seq, pos)
@@ -299,9 +299,9 @@ def write_folder(folder: Path, vocab: int = 258, **config: object) -> Path:
 
 
 def write_weights(folder: Path, tensors: dict[str, tuple[np.ndarray, str]]) -> None:
-    """tensor-cache.json and one shard with the given arrays, each with its storage format.
+    """Write tensor-cache.json and one shard with the given arrays, each with its storage format.
 
-    f32-to-bf16 changes float32 only: the public tool writes that format on every record.
+    f32-to-bf16 changes float32 arrays only: the public tool writes that format in every record.
     """
     data, records = b"", []
     for name, (array, storage) in tensors.items():

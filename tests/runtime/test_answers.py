@@ -1,4 +1,4 @@
-"""Settings of answers: filters, stop conditions, several answers, log probabilities, a full context."""
+"""Generation settings: sampling filters, stop conditions, several answers, log probabilities, a full context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of a GPU beside the host's: the same results, on a simulated driver."""
+"""Memory of a GPU and of the host: equal results, on a simulated driver."""
 
 from __future__ import annotations
 

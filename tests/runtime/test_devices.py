@@ -1,4 +1,4 @@
-"""Names of devices."""
+"""Parsing of device names."""
 
 from __future__ import annotations
 

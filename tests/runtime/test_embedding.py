@@ -1,4 +1,4 @@
-"""Vectors of texts on a model whose hidden states are a token's id and the sum of the ids so far."""
+"""Text embeddings with a model whose hidden states are a token's id and the sum of the ids so far."""
 
 from __future__ import annotations
 

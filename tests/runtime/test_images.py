@@ -1,4 +1,4 @@
-"""Prompts with images, on a fake library: decoding of images, placeholders, ids, prefixes that are shared."""
+"""Prompts with images, on a fake library: image decoding, placeholders, ids, shared prefixes."""
 
 from __future__ import annotations
 

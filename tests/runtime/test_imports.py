@@ -1,4 +1,4 @@
-"""The modules that importing the runtime loads, in a fresh interpreter."""
+"""The modules loaded by importing the runtime in a new interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls: arguments checked by name, symbolic sizes solved, results allocated."""
+"""Calls of a library: arguments are checked by name, symbolic sizes are solved for, results are allocated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.runtime.fake_library import FakeLibrary, tensor
 
 
 class Arithmetic(FakeLibrary):
-    """main(a [n, 4], b [4, m]) -> a @ b [n, m] and the sums of a's rows, twice and a zero [n * 2 + 1]."""
+    """main(a [n, 4], b [4, m]) -> a @ b [n, m], and [n * 2 + 1]: the sums of a's rows, twice, and a zero."""
 
     def __init__(self):
         outputs = [tensor("product", ["n", "m"]), tensor("sums", ["n * 2 + 1"])]

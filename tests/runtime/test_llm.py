@@ -18,7 +18,7 @@ LONG = list(range(1, 31))  # 30 tokens: four chunks of at most 8, two pages
 
 
 def open_llm(folder, **sizes) -> LLM:
-    """Without an end token: the sums take any value."""
+    """Open the fake model without an end token, as its sums take any value."""
     return LLM(write_folder(folder, eos_token_id=[]), FakeLibrary(metadata(VOCAB, **sizes)), num_threads=2)
 
 
@@ -151,7 +151,8 @@ def test_a_wrong_bias_is_named(llm, message):
 
 
 def penalized(prompt: list[int], count: int, presence: float, frequency: float, repetition: float) -> list[int]:
-    """Greedy tokens of the fake model, whose next token has the logit 10 and all others 0, by the formulas."""
+    """Expected greedy tokens of the fake model under penalties, by the formulas: the next token has logit 10, all
+    others 0."""
     answer: list[int] = []
     for _ in range(count):
         logits = np.zeros(VOCAB)

@@ -1,4 +1,4 @@
-"""The runtime with compiled code: a general module, and a tiny Llama whose functions must agree with each other."""
+"""The runtime with compiled code: a general module, and a tiny Llama whose functions must give consistent results."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_shapes_that_do_not_belong_together(library):
 
 @pytest.fixture(scope="module")
 def llm(tmp_path_factory) -> LLM:
-    """A two-layer Llama with random weights, in the order and layout of its library's metadata."""
+    """A two-layer Llama with random weights, in the order and layouts of its library's metadata."""
     folder = tmp_path_factory.mktemp("llama")
     write_config(folder)
     byte_tokenizer().save(str(folder / "tokenizer.json"))

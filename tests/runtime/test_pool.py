@@ -1,4 +1,4 @@
-"""The pool of sequences against a reference: a list of tokens for each sequence."""
+"""The pool of sequences against a reference that keeps a list of tokens per sequence."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class Checked:
             self.next += 1
 
     def check(self) -> None:
-        """Assert that every position that a next token attends to holds the sequence's own token."""
+        """Assert that every position that the next token attends to holds the sequence's own token."""
         assert [self.pool.lengths[row] for row in self.tokens] == [len(t) for t in self.tokens.values()]
         for row, tokens in self.tokens.items():
             for spec in self.paged:

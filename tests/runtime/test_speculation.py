@@ -1,4 +1,4 @@
-"""Answers with guesses of the next tokens are those without."""
+"""Speculative decoding gives the same answers as decoding without guesses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTINGS = {
 
 
 class Counted:
-    """Guesses of another proposer, every third of which is made wrong."""
+    """A proposer that knows the answer ``right`` and makes the third guess of each call wrong; counts its calls."""
 
     def __init__(self, right: Sequence[int]):
         self.right, self.calls, self.closed = list(right), 0, False

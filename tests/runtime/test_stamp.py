@@ -1,4 +1,4 @@
-"""A library beside the configuration of another model is refused."""
+"""A library together with the configuration of another model is rejected."""
 
 from __future__ import annotations
 

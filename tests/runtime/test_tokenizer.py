@@ -1,4 +1,4 @@
-"""Streamed pieces, joined, are the text of all tokens; no piece ends inside a character."""
+"""Streamed pieces concatenate to the text of all tokens; no piece ends inside a character."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEXT = "Grüße, 世界! 👩‍👩‍👧 a  b\n\tnaïve ﷽ "
 
 
 def fallback_tokenizer() -> tokenizers.Tokenizer:
-    """SentencePiece's form: metaspace, characters, and bytes for what is not in the vocabulary."""
+    """A tokenizer in SentencePiece's form: metaspace, characters, and byte fallback."""
     words = ["<unk>", "<s>", *(f"<0x{b:02X}>" for b in range(256)), *"▁abcdefghijklmnopqrstuvwxyz,!"]
     model = models.BPE({w: i for i, w in enumerate(words)}, [], unk_token="<unk>", fuse_unk=True, byte_fallback=True)
     tokenizer = tokenizers.Tokenizer(model)

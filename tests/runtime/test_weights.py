@@ -1,4 +1,4 @@
-"""Weights: the two storage formats, alignment, and damaged indexes."""
+"""Weight files: the two storage formats, alignment, and damaged indexes."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_long_lists_of_mismatches_are_cut(folder):
 
 
 def change(folder, **entries):
-    """The index with keys of its shard, or with `record_KEY` of its first tensor, replaced."""
+    """Replace keys of the shard in the index, or, as `record_KEY`, of its first tensor."""
     index = json.loads((folder / "tensor-cache.json").read_text())
     shard = index["records"][0]
     for key, value in entries.items():

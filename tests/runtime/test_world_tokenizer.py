@@ -1,4 +1,4 @@
-"""RWKV's tokenizer takes the longest token at every place, and streams characters whose bytes are several tokens."""
+"""RWKV's tokenizer takes the longest matching token, and streams characters whose bytes are several tokens."""
 
 from __future__ import annotations
 

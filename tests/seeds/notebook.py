@@ -35,7 +35,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Ran:
-    """A notebook that has been run: what each cell printed, the names after it, and the document's cells."""
+    """A notebook after its run: the output of each cell, the names after each cell, and the document's cells."""
 
     cells: Mapping[str, Cell]
     output: Mapping[str, str]
@@ -60,8 +60,8 @@ def run(
 ) -> Ran:
     """Run ``cells/NAME.txt``.
 
-    given: names defined before the first cell. replaced: texts that are changed in cells. up_to: the last cell that is
-    run; all by default.
+    given: names defined before the first cell. replaced: texts replaced in cells. up_to: the last cell to run; all
+    by default.
     """
     cells = _read(name, replaced or {})
     values = dict(given or {}) | {"__name__": "__main__", "_shell": _shell}
@@ -86,7 +86,7 @@ def _run(file: str, text: str, values: dict[str, Any]) -> str:
 
 
 def _shell(command: str) -> None:
-    """Run a line that begins with an exclamation mark, and print its output. Raises AssertionError when it fails."""
+    """Run a line that begins with an exclamation mark, and print its output. Raises AssertionError if it fails."""
     program, *words = shlex.split(command)
     words.insert(0, sys.executable if program == "python" else program)
     done = subprocess.run(words, capture_output=True, text=True)

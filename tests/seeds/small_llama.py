@@ -1,4 +1,4 @@
-"""A small Llama checkpoint with random weights, its tokenizer, and what transformers computes with it."""
+"""A small Llama checkpoint with random weights, its tokenizer, and the results of transformers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def save(folder: Path) -> LlamaForCausalLM:
 
 
 def greedy(model: LlamaForCausalLM) -> tuple[torch.Tensor, list[int]]:
-    """The logits after the prompt [1, 1, V], and the tokens that follow."""
+    """The logits after the prompt, [1, 1, V], and the greedily chosen tokens that follow."""
     ids = list(PROMPT)
     first = None
     for _ in range(GENERATED):
@@ -48,7 +48,7 @@ def greedy(model: LlamaForCausalLM) -> tuple[torch.Tensor, list[int]]:
 
 
 class AutoTokenizer:
-    """Stands for a tokenizer: every prompt is ``PROMPT``, and the last generated token ends the text."""
+    """A fake tokenizer: every prompt is ``PROMPT``, and the last generated token ends the text."""
 
     eos_token_id: int
 

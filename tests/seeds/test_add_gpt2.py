@@ -1,4 +1,4 @@
-"""The document that adds GPT-2: its code and commands run as printed, on the CPU, with a small checkpoint."""
+"""The tutorial that adds GPT-2: its code and commands run as printed, on the CPU, with a small checkpoint."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def small_gpt2() -> transformers.GPT2LMHeadModel:
 
 
 def tokenizer() -> tokenizers.Tokenizer:
-    """As many tokens as GPT-2's: bytes, names, and the end of a text as the last one."""
+    """A tokenizer with GPT-2's number of tokens: bytes, names, and the end-of-text token last."""
     names = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *(f"name{i}" for i in range(VOCABULARY - 257))]
     made = tokenizers.Tokenizer(models.BPE({name: i for i, name in enumerate(names)}, []))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

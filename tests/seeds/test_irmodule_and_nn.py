@@ -1,4 +1,4 @@
-"""The document on IRModule and nn modules: its code runs as printed, on the CPU in the place of its GPU."""
+"""The document on IRModule and nn modules: its code runs as printed, on the CPU instead of its GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notes of the course on machine learning compilation: their code runs as printed."""
+"""The notes of the course on machine learning compilation: the code runs as printed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
 
 
 def expected(ran: Ran) -> np.ndarray:
-    """What the perceptron gives for the data, by torch."""
+    """The perceptron's result for the data, computed by torch."""
     x = torch.from_numpy(ran.after["arrays"]["img"].reshape(1, 784))
     return ran.after["weights of the torch mlp"]["mlp_model"](x).detach().numpy()
 

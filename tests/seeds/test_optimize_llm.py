@@ -1,4 +1,5 @@
-"""The tutorial that builds, optimizes and runs a TinyLlama: its code runs as printed, on the CPU, with few weights."""
+"""The tutorial that builds, optimizes and runs a TinyLlama: its code runs as printed, on the CPU, with a small
+model."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ SMALL = {
 
 @dataclass(frozen=True)
 class Reference:
-    """What transformers computes: the logits after the prompt, and the tokens that follow it."""
+    """Results of transformers: the logits after the prompt, and the tokens that follow it."""
 
     logits: np.ndarray
     tokens: list[int]

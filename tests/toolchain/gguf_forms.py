@@ -1,4 +1,4 @@
-"""GGUF files as llama.cpp's converter writes them, from small random models of the table of architectures."""
+"""GGUF files as llama.cpp's converter writes them, made from small random models of the table of architectures."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Form:
         return f"{self.arch}-{self.case.replace('/', '-')}"
 
     def model(self, folder: Path) -> tuple[dict[str, Any], Tensors]:
-        """Config and tensors as a checkpoint has them; transformers saves it in ``folder``."""
+        """Config and tensors in the checkpoint's form; transformers saves the model in ``folder``."""
         name, _, variant = self.case.partition("/")
         cases = (*CASES, *encoder_cases.CASES, *encoder_cases.ENCODER_DECODERS)
         case = next(c for c in cases if (c.name, c.variant) == (name, variant))
@@ -93,7 +93,7 @@ def write(path: Path, arch: str, values: Mapping[str, Any], tensors: Tensors) ->
 
 
 def changed(*rules: Callable[[dict[str, Any], str, np.ndarray], tuple[str, np.ndarray]]) -> Change:
-    """Every tensor by itself, by all rules in turn: config, name and tensor -> name and tensor."""
+    """A change that applies all rules, in order, to each tensor: config, name and tensor -> name and tensor."""
 
     def change(raw: dict[str, Any], tensors: Tensors) -> Tensors:
         for rule in rules:
@@ -116,7 +116,7 @@ EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(.*)")
 
 
 def experts_stacked(raw: dict[str, Any], tensors: Tensors) -> Tensors:
-    """One tensor of the experts of a layer, under the expert's name without its number."""
+    """Stack the tensors of a layer's experts into one, under an expert's name without its number."""
     made: dict[str, Any] = {}
     for name, tensor in tensors.items():
         if found := EXPERT.fullmatch(name):
@@ -127,19 +127,19 @@ def experts_stacked(raw: dict[str, Any], tensors: Tensors) -> Tensors:
 
 
 def correction(raw: dict[str, Any], name: str, tensor: np.ndarray) -> tuple[str, np.ndarray]:
-    """The corrections of a router's scores under the file's name."""
+    """Rename the score correction bias of a router to the file's name."""
     is_one = name.endswith("e_score_correction_bias")
     return f"blk.{name.split('.')[2]}.exp_probs_b.bias" if is_one else name, tensor
 
 
 def longrope(raw: dict[str, Any], tensors: Tensors) -> Tensors:
-    """With the factors of LongRoPE, which a checkpoint has in its config."""
+    """Add the factors of LongRoPE as tensors; checkpoints have them in config.json."""
     factors = {name: np.array(raw["rope_parameters"][f"{name}_factor"], np.float32) for name in ("long", "short")}
     return tensors | {f"rope_factors_{name}.weight": values for name, values in factors.items()}
 
 
 def permuted_heads(raw: dict[str, Any], name: str, tensor: np.ndarray) -> tuple[str, np.ndarray]:
-    """Rows of queries and keys from first halves and second halves of each head to neighbouring pairs."""
+    """Permute rows of queries and keys from rotate-half order to interleaved pairs, in each head."""
     part = name.split(".")[-2]
     if part not in ("q_proj", "k_proj"):
         return name, tensor
@@ -148,7 +148,7 @@ def permuted_heads(raw: dict[str, Any], name: str, tensor: np.ndarray) -> tuple[
 
 
 def assert_same_config(form: Form, raw: dict[str, Any], config: dict[str, Any]) -> None:
-    """The config of the file is that of the checkpoint, but for what is lost."""
+    """Assert that the file's config equals the checkpoint's, except for ``form.lost``."""
     name, wanted = registry.name_of(config), registry.name_of(raw)
     assert name == wanted is not None
     ours, theirs = (vars(registry.get(wanted).config.from_hf(c)) for c in (config, raw))
@@ -158,7 +158,7 @@ def assert_same_config(form: Form, raw: dict[str, Any], config: dict[str, Any]) 
 
 
 def parameters(raw: Mapping[str, Any], read: Callable[[str], np.ndarray], shapes: Mapping[str, Any]) -> Tensors:
-    """The model's parameters that the weight map makes of a checkpoint."""
+    """The model parameters that the weight map makes from a checkpoint."""
     described = describe_model(dict(raw), "auto", SCHEME)
     plan = described.weight_map.resolve(described.parameters, shapes)
     return {p.name: p.value.evaluate(read) for p in plan.productions}

@@ -1,4 +1,4 @@
-"""A Llama's GGUF as a Hugging Face checkpoint, by the gguf package: a reference independent of our reader."""
+"""A Llama's GGUF as a Hugging Face checkpoint, made with the gguf package: a reference independent of our reader."""
 
 import json
 
@@ -22,7 +22,8 @@ def hf_name(name):
 
 
 def unpermuted(rows, heads):
-    """Row 2i of a head is row i of its first half, row 2i + 1 is row i of its second half."""
+    """Rows of a head from interleaved pairs to halves: row 2i is row i of the first half, row 2i + 1 row i of the
+    second."""
     made = np.empty_like(rows)
     size = len(rows) // heads
     for head in range(heads):

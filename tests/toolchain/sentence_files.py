@@ -1,4 +1,4 @@
-"""Writes the files of sentence-transformers beside a checkpoint."""
+"""Writes the files of sentence-transformers into a checkpoint's folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which weights get more bits, and how the choice is written down."""
+"""Bit allocation: which weights get more bits, and how the choice is recorded."""
 
 import pytest
 

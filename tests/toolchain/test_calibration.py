@@ -1,4 +1,4 @@
-"""Statistics of activations against those of torch, and conversions that use them."""
+"""Activation statistics against those of torch, and conversions that use them."""
 
 import json
 import struct

@@ -1,4 +1,4 @@
-"""`check_kernels`: models made small, their kernels in the simulator, and what is reported."""
+"""`check_kernels`: reduced models, their kernels in the simulator, and the report."""
 
 from __future__ import annotations
 

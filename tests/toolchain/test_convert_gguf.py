@@ -1,4 +1,4 @@
-"""Converting a real GGUF and a Hugging Face checkpoint of the same weights gives equal files."""
+"""Conversions of a real GGUF and of a Hugging Face checkpoint with the same weights give equal files."""
 
 import hashlib
 import json

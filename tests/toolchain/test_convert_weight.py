@@ -1,4 +1,4 @@
-"""The command's behaviour beyond the reference files: dry run, formats, report, refusals, memory."""
+"""convert_weight beyond the reference files: dry run, formats, report, rejected inputs, memory."""
 
 import json
 import os

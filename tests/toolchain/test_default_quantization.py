@@ -1,4 +1,4 @@
-"""How checkpoints are quantized where nobody names a scheme."""
+"""The default quantization of checkpoints."""
 
 import logging
 

@@ -181,7 +181,7 @@ def model_of(form: Form) -> tuple[Case, PreTrainedModel]:
 
 
 def of_experts(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Gates, inputs and outputs of experts as tensors [E, out, in] with biases [E, out], and sinks as a weight."""
+    """Rename and transpose expert tensors to [E, out, in], biases to [E, out], and sinks to a weight."""
     made = {}
     for name, tensor in tensors.items():
         path, _, kind = name.rpartition("experts.")
@@ -251,12 +251,12 @@ def metadata(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def permuted(rows: np.ndarray, heads: int) -> np.ndarray:
-    """From first halves and second halves of each head to neighbouring pairs."""
+    """Permute rows from rotate-half order to interleaved pairs, in each head."""
     return rows.reshape(heads, 2, -1, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
 
 def separated(rows: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
-    """From groups of queries, a key and a value to all queries, all keys and all values."""
+    """Reorder rows from groups of queries, a key and a value to all queries, all keys, all values."""
     heads = values["attention.head_count"]
     groups = values.get("attention.head_count_kv", heads)
     grouped = rows.reshape(groups, heads // groups + 2, -1, *rows.shape[1:])

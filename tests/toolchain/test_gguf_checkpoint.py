@@ -1,4 +1,4 @@
-"""GGUF files as Hugging Face checkpoints: configs, names, layouts of Llama and GPT-2."""
+"""GGUF files as Hugging Face checkpoints: configs, names, and layouts of Llama and GPT-2."""
 
 import gguf
 import numpy as np

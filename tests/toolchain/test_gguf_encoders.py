@@ -1,4 +1,4 @@
-"""GGUF files of encoders give the checkpoint's parameters, and their word pieces are those of BERT's tokenizer."""
+"""GGUF files of encoders give the checkpoint's parameters; their word pieces are those of BERT's tokenizer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def without_pooler(raw: dict[str, Any], tensors: Tensors) -> Tensors:
 
 
 def with_heads(raw: dict[str, Any], name: str, tensor: np.ndarray) -> tuple[str, np.ndarray]:
-    """Norms as ``w + 1``, and the file's names of two dense heads."""
+    """Store norms as ``w + 1``, and rename the two dense heads."""
     heads = {"dense.0.weight": "dense_2.weight", "dense.1.weight": "dense_3.weight"}
     return heads.get(name, name), tensor + 1 if name.endswith("norm.weight") else tensor
 

@@ -1,4 +1,4 @@
-"""GGUF files with experts give the same parameters as the checkpoints that they are made from."""
+"""GGUF files with experts give the same parameters as the checkpoints that they were made from."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ KEYS = {
 
 
 def write(path: Path, name: str, config: dict[str, Any], tensors: dict[str, np.ndarray]) -> Path:
-    """As llama.cpp's converter does: Llama's rows of queries and keys reordered, matrices of experts apart."""
+    """Write a GGUF file as llama.cpp's converter does: rows of Llama's queries and keys permuted, expert matrices
+    separate."""
     writer = gguf.GGUFWriter(path, name)
     for key, hf_key in KEYS.items():
         value = config.get(hf_key)

@@ -41,7 +41,7 @@ SIZED: dict[str, Any] = {
 
 
 def input_linear_split(raw: dict[str, Any], tensors: Tensors) -> Tensors:
-    """Gates and inputs of all experts as a tensor each."""
+    """Split gates and inputs of all experts into a tensor each."""
     made = {}
     for name, tensor in tensors.items():
         if not name.endswith("input_linear.weight"):

@@ -1,4 +1,4 @@
-"""GGUF files of models with layers of two parts (T5), or with stacked matrices (Gemma 3n)."""
+"""GGUF files of encoder-decoders (T5) and of models with stacked matrices (Gemma 3n)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def with_one_table(raw: dict[str, Any], tensors: Tensors) -> Tensors:
 
 
 def stacked(raw: dict[str, Any], tensors: Tensors) -> Tensors:
-    """Projections of the streams as one tensor, and a scale's name with the suffix of a weight."""
+    """Stack the AltUp projections into one tensor, and add ``.weight`` to a scale's name."""
     made: dict[str, Any] = {}
     for name, tensor in tensors.items():
         if "altup_" in name:

@@ -1,4 +1,4 @@
-"""GGUF files of models with recurrent layers give the parameters of the checkpoints that they are made from."""
+"""GGUF files of models with recurrent layers give the parameters of the checkpoints that they were made from."""
 
 from __future__ import annotations
 
@@ -98,14 +98,14 @@ RWKV6_OPTIONS = {"time_mix_extra_dim": 7, "time_decay_extra_dim": 9, "rescale_ev
 
 
 def state_space(raw: dict[str, Any], name: str, tensor: np.ndarray) -> tuple[str, np.ndarray]:
-    """Mamba-1's own form: rates of decay instead of their logarithms, convolutions without the axis of one channel."""
+    """Mamba-1: store decay rates instead of their logarithms, and convolutions without the axis of size 1."""
     if name.endswith(".A_log"):
         return name, -np.exp(tensor)
     return name, tensor.squeeze(1) if name.endswith(("conv1d.weight", "conv.conv.weight")) else tensor
 
 
 def of_heads(raw: dict[str, Any], name: str, tensor: np.ndarray) -> tuple[str, np.ndarray]:
-    """What Mamba-2 has beside that: a second axis, and norms by group."""
+    """Mamba-2's further changes: a second axis, and norms by group."""
     if name.endswith((".A_log", ".D")):
         return name, tensor[:, None]
     if name.endswith(("mixer.norm.weight", "mamba.norm.weight")):
@@ -115,7 +115,7 @@ def of_heads(raw: dict[str, Any], name: str, tensor: np.ndarray) -> tuple[str, n
 
 
 def multiplied(raw: dict[str, Any], name: str, tensor: np.ndarray) -> tuple[str, np.ndarray]:
-    """Falcon-H1's multipliers; those of this test are powers of two, so that their order does not matter."""
+    """Fold in Falcon-H1's multipliers; those of this test are powers of two, so that their order does not matter."""
     into, part = raw["attention_in_multiplier"], name.split(".")[-2]
     gate, down = raw["mlp_multipliers"]
     factors = {
@@ -164,7 +164,7 @@ def one_plus(raw: dict[str, Any], name: str, tensor: np.ndarray) -> tuple[str, n
 
 
 def by_kind(raw: dict[str, Any], tensors: Tensors) -> Tensors:
-    """Rows of Qwen3-Next's first product from heads of keys to queries, keys, values, and gates apart."""
+    """Reorder rows of Qwen3-Next's input projection from key heads to queries, keys, values, and separate the gates."""
     made = {}
     for name, tensor in tensors.items():
         if not name.endswith("in_proj_qkvz.weight"):
@@ -180,7 +180,7 @@ def by_kind(raw: dict[str, Any], tensors: Tensors) -> Tensors:
 
 
 def tiled(raw: dict[str, Any], name: str, tensor: np.ndarray) -> tuple[str, np.ndarray]:
-    """Qwen3.5's heads of values from groups to places in a group."""
+    """Reorder Qwen3.5's value heads from [group, index] to [index, group]."""
     groups, heads = raw["linear_num_key_heads"], raw["linear_num_value_heads"]
     size, keys = raw["linear_value_head_dim"], 2 * groups * raw["linear_key_head_dim"]
 

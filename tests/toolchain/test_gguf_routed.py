@@ -71,7 +71,7 @@ LLAMA4: dict[str, Any] = {
 
 
 def absorbed(raw: dict[str, Any], tensors: Tensors) -> Tensors:
-    """The product of keys and values apart, that of keys transposed."""
+    """Split ``kv_b_proj`` into keys, transposed, and values."""
     made = {}
     for name, tensor in tensors.items():
         if not name.endswith("kv_b_proj.weight"):

@@ -22,7 +22,7 @@ BAILING: dict[str, Any] = {
 
 
 def experts_split(raw: dict[str, Any], tensors: Tensors) -> Tensors:
-    """Gates and inputs of all experts as a tensor each."""
+    """Split gates and inputs of all experts into a tensor each."""
     made = {}
     for name, tensor in tensors.items():
         stem, _, part = name.rpartition(".")
@@ -35,7 +35,7 @@ def experts_split(raw: dict[str, Any], tensors: Tensors) -> Tensors:
 
 
 def separate_heads(raw: dict[str, Any], tensors: Tensors) -> Tensors:
-    """Queries, keys and values apart; rows of the former two in neighbouring pairs."""
+    """Separate queries, keys and values; permute rows of queries and keys to interleaved pairs."""
     heads, kv_heads = raw["num_attention_heads"], raw["num_key_value_heads"]
     made = {}
     for name, tensor in tensors.items():
@@ -52,7 +52,7 @@ def separate_heads(raw: dict[str, Any], tensors: Tensors) -> Tensors:
 
 
 def as_published(raw: dict[str, Any], tensors: Tensors) -> Tensors:
-    """Files of the first version have no biases, and experts in all layers."""
+    """Adapt the config: published files of the first version have no biases, and experts in all layers."""
     raw |= {"use_qkv_bias": False, "first_k_dense_replace": 0}
     return tensors
 
@@ -66,7 +66,7 @@ def sinks(raw: dict[str, Any], name: str, tensor: np.ndarray) -> tuple[str, np.n
 
 
 def step(raw: dict[str, Any], tensors: Tensors) -> Tensors:
-    """Norms as factors, without the layer that predicts further tokens."""
+    """Store norms as factors, without the multi-token prediction layer."""
     made = {}
     for name, tensor in tensors.items():
         if not name.startswith("model.layers.2."):

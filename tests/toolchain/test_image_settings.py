@@ -1,4 +1,4 @@
-"""Image settings of checkpoints: what the runtime makes of an image, against transformers' own processors."""
+"""Image preprocessing from a checkpoint's settings, against transformers' own processors."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_patches_that_fill_an_area(size: tuple[int, int], tmp_path: Path) -> Non
 
 
 def _patches(pixels: np.ndarray, side: int) -> np.ndarray:
-    """float32 [rows, columns, side, side, 3] of pixels [H, W, 3]"""
+    """Split pixels [H, W, 3] into patches, float32 [rows, columns, side, side, 3]."""
     height, width, _ = pixels.shape
     return pixels.reshape(height // side, side, width // side, side, 3).swapaxes(1, 2)
 
@@ -160,14 +160,15 @@ def test_tiles_of_patches(
 
 
 def _close_to_resized(pixels: np.ndarray, image: np.ndarray) -> None:
-    """Within one level of 255: Pillow rounds between its two passes, PyTorch does not."""
+    """Assert that pixels are within one of 255 levels of a resized image: Pillow rounds between its two passes, PyTorch
+    does not."""
     planes = torch.from_numpy(image).permute(2, 0, 1)[None]
     resized = torch.nn.functional.interpolate(planes, pixels.shape[:2], mode="bilinear", antialias=True)[0]
     np.testing.assert_allclose(pixels, resized.permute(1, 2, 0).numpy() / 127.5 - 1, atol=1.01 / 127.5)
 
 
 def _pixels(view: View, side: int) -> np.ndarray:
-    """The pixels of which patches were made, float32 [H, W, 3]."""
+    """Reassemble the pixels that patches were made of, float32 [H, W, 3]."""
     rows, columns = view.inputs["patch_pos"].max(axis=(0, 1)) + 1
     result = np.empty((rows, columns, 3, side, side), np.float32)
     result[tuple(view.inputs["patch_pos"].reshape(-1, 2).T)] = view.inputs["pixel_values"].reshape(-1, 3, side, side)

@@ -1,4 +1,4 @@
-"""`inspect` on checkpoints, presets and what is none; libraries and model folders are in tests/e2e."""
+"""`inspect` on checkpoints, presets and unsupported files; tests/e2e has libraries and model folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which parameters keep the blocks of their checkpoint tensors, and how these are joined."""
+"""Which parameters keep the blocks of quantized checkpoint tensors, and how the tensors are joined."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS = {"a": 256, "b": 256, "short": 64, "coarse": 256, "plain": 256}
 
 
 class Blocks(CheckpointReader):
-    """fp8 matrices of ``ROWS`` rows and 128 columns, each with its own random codes and scales."""
+    """Block-scaled fp8 matrices of ``ROWS`` rows and 128 columns, each with its own random codes and scales."""
 
     def names(self):
         return list(ROWS)

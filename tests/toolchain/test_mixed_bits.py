@@ -1,4 +1,5 @@
-"""Mixtures of a given size: measured, written and configured; tests/e2e/test_quantized.py compiles one."""
+"""Mixed-precision quantization to a given size: measured, written and configured; tests/e2e/test_quantized.py compiles
+one."""
 
 import json
 
@@ -28,7 +29,7 @@ def convert(source, output, bits):
 
 @pytest.fixture(scope="module")
 def model(source):
-    """A folder whose weights were converted before it was configured."""
+    """A folder whose weights were converted before gen_config."""
     folder = source / "model"
     report = convert(source, folder, 6.0)
     gen_config(GenConfigOptions(str(source / "hf"), "q4f16_nl", folder))

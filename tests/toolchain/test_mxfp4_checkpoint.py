@@ -1,4 +1,4 @@
-"""MXFP4 experts as transformers decodes them, and a gpt-oss checkpoint that has them."""
+"""MXFP4 experts against transformers' dequantization, and a gpt-oss checkpoint that has them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def packed(rng: np.random.Generator, name: str, outputs: int, inputs: int) -> Te
 
 
 def unpacked(tensors: Tensors, name: str) -> np.ndarray:
-    """float32 [E, in, out]"""
+    """Dequantized experts, float32 [E, in, out]."""
     parts = (torch.from_numpy(tensors[f"{name}_{kind}"]) for kind in ("blocks", "scales"))
     return convert_moe_packed_tensors(*parts, dtype=torch.float32).numpy()
 

@@ -141,7 +141,7 @@ LAYERS = {
 
 
 def packed_llama(folder, settings, zero):
-    """A one-layer Llama whose linear layers are packed; returns the values of each."""
+    """A one-layer Llama whose linear layers are packed; returns the dequantized values of each."""
     rng = np.random.default_rng(0)
     tensors = {"model.embed_tokens.weight": rng.standard_normal((40, HIDDEN)).astype(np.float16)}
     tensors |= {"model.norm.weight": np.ones(HIDDEN, np.float16)}

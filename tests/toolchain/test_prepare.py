@@ -1,4 +1,4 @@
-"""Models that are prepared when they are run: what is made, kept, found again, and refused."""
+"""Models that are prepared when they are run: what is built, cached, reused, and rejected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CPU = PrepareOptions(device="cpu")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A cache, and a checkpoint that is prepared in it."""
+    """A cache, and a checkpoint that was prepared in it."""
     base = tmp_path_factory.mktemp("prepared")
     source = shutil.copytree(SOURCE, base / "model")
     with pytest.MonkeyPatch.context() as patch:
@@ -46,14 +46,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def filled(made: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The checkpoint of the cache that is filled with it."""
+    """The checkpoint in the cache that ``made`` has filled."""
     monkeypatch.setenv("MLC_CACHE_DIR", str(made[0]))
     return made[1]
 
 
 @pytest.fixture
 def idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any work fails the test."""
+    """Fail the test if any work is done."""
     monkeypatch.setattr(preparation, "prepare", lambda *_: pytest.fail("there is nothing to do"))
 
 

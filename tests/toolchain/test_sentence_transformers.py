@@ -1,4 +1,4 @@
-"""The files of sentence-transformers, and what of them is not supported."""
+"""The files of sentence-transformers, and their unsupported settings."""
 
 from __future__ import annotations
 

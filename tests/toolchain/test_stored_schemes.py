@@ -1,4 +1,4 @@
-"""Checkpoints in block-scaled fp8 and in AWQ's format that are converted as they are, and models compiled for them."""
+"""Block-scaled fp8 and AWQ checkpoints converted without requantization, and models compiled for them."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_damaged_sentencepiece_files_give_one_error():
 
 @pytest.fixture(scope="module")
 def ranks() -> dict[bytes, int]:
-    """A byte-level vocabulary in the order of its merges, as tiktoken has it."""
+    """A byte-level vocabulary in the order of its merges, as tiktoken stores it."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = [LETTERS[b] for b in range(256)]

@@ -1,4 +1,4 @@
-"""The tokenizer files collected from a checkpoint: order, tokenizer_info, the chat template, errors."""
+"""The tokenizer files collected from a checkpoint: order, tokenizer_info, chat template, errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def small(**changes) -> dict:
 
 
 def collect(folder: Path, **files: object) -> TokenizerFiles:
-    """Write `files` (a text, or an object as JSON; __ in a name stands for a dot) and collect them."""
+    """Write `files` (a text, or an object as JSON; __ in a name stands for a dot) and collect the tokenizer files."""
     for name, content in files.items():
         text = content if isinstance(content, str) else json.dumps(content)
         (folder / name.replace("__", ".")).write_text(text)

@@ -1,4 +1,5 @@
-"""`tune` and `compile --tune`: a short search of a small model, its report, and the library with what was found."""
+"""`tune` and `compile --tune`: a short search for a small model, its report, and the library with the tuned
+schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consecutive accesses in vectorized loops are one load or store, for all forms of the index."""
+"""Consecutive accesses in vectorized loops become one load or store, for all forms of the index."""
 
 from __future__ import annotations
 

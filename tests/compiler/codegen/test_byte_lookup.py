@@ -1,4 +1,4 @@
-"""Lookups of bytes: x86-64 with each size of its shuffle, AArch64 in emulation, and the interpreter."""
+"""Table lookups of bytes: x86-64 with each width of its shuffle, AArch64 in emulation, and the interpreter."""
 
 # mypy: ignore-errors
 

@@ -58,7 +58,7 @@ def built(folder: Path, operator: str, suffix: str, prefix: str = "") -> Path:
 
 
 def objects_of(path: Path) -> list[Path]:
-    """What the linker is given for an output."""
+    """The files that the linker gets for an output."""
     if path.suffix != ".tar":
         return [path]
     folder = path.with_suffix(".objects")

@@ -1,4 +1,4 @@
-"""``tvm.meta_schedule``: the later spelling of the search, its database, and what is refused."""
+"""``tvm.meta_schedule``, the later spelling of the search: its database, and unsupported arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apache TVM's names: what they do here, and what they refuse."""
+"""Apache TVM's names: their behaviour here, and unsupported uses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXPECTED = np.maximum(X @ W.T, 0)
 
 
 def check(mod: tvm.IRModule, **options: Any) -> None:
-    """The module computes what it should, built with ``options``."""
+    """Assert that the module, built with ``options``, gives the expected result."""
     result = relax.VirtualMachine(relax.build(mod, "llvm", **options), tvm.cpu())["main"](tvm.nd.array(X), W)
     assert type(result.numpy()) is np.ndarray
     np.testing.assert_allclose(result.numpy(), EXPECTED, rtol=1e-5, atol=1e-6)

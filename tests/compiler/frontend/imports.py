@@ -13,14 +13,14 @@ from mlc_compiler.frontend.torch import Imported, from_exported_program
 
 
 def outputs(result: Any) -> list[torch.Tensor]:
-    """The tensors of a model's result, nested structures flat and without None."""
+    """The tensors of a model's result: nested structures are flattened, None is dropped."""
     return [leaf for leaf in torch.utils._pytree.tree_leaves(result) if leaf is not None]
 
 
 def exported(
     model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, dynamic: Any = None
 ) -> Imported:
-    """A model in evaluation mode, exported and imported."""
+    """Export a model in evaluation mode, and import it."""
     program = torch.export.export(model.eval(), tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic)
     return from_exported_program(program)
 
@@ -33,7 +33,8 @@ def check(
     tolerance: float = 1e-4,
     **kwargs: torch.Tensor,
 ) -> Imported:
-    """The compiled model's results are PyTorch's. others: arguments of further calls, of other dynamic sizes."""
+    """Assert that the compiled model's results equal PyTorch's. others: arguments of further calls, with other dynamic
+    sizes."""
     imported = exported(model, args, kwargs, dynamic)
     function = build(imported.mod, num_threads=1)["main"]
     for given in ((*args, *kwargs.values()), *others):
@@ -45,7 +46,7 @@ def check(
 
 
 def compare(got: Any, wanted: Sequence[torch.Tensor], tolerance: float = 1e-4) -> None:
-    """Shapes, dtypes and elements are equal."""
+    """Assert that shapes and dtypes are equal, and elements within a tolerance."""
     results = got if isinstance(got, list | tuple) else [got]
     assert len(results) == len(wanted)
     for a, b in zip(results, wanted, strict=True):

@@ -1,4 +1,4 @@
-"""Every row of the table of ATen's operators against PyTorch: many functions in one program, compiled once a family."""
+"""Every row of the table of ATen operators against PyTorch: many functions in one program, compiled once per family."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ FAMILIES = {"elementwise": ELEMENTWISE, "reductions": REDUCTIONS, "shapes": SHAP
 
 
 class Family(torch.nn.Module):
-    """All cases of a family in one model."""
+    """One model with all cases of a family."""
 
     def __init__(self, name: str):
         super().__init__()

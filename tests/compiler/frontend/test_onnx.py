@@ -1,4 +1,4 @@
-"""ONNX models against onnx's reference evaluator: every row of the table, symbolic sizes, shapes that are computed."""
+"""ONNX models against onnx's reference evaluator: every row of the table, symbolic sizes, computed shapes."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def model_of(
     weights: Mapping[str, np.ndarray],
     opset: int = 17,
 ) -> onnx.ModelProto:
-    """A model; inputs: name -> shape, dtype."""
+    """An ONNX model. inputs: name -> (shape, dtype)."""
     given = [helper.make_tensor_value_info(name, KINDS[dtype], shape) for name, (shape, dtype) in inputs.items()]
     results = [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in outputs]
     stored = [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
@@ -138,7 +138,7 @@ def every_case() -> tuple[onnx.ModelProto, list[str]]:
 
 
 def check(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], kinds: Sequence[str] = ()) -> Imported:
-    """The compiled model's results are those of the reference evaluator."""
+    """Assert that the compiled model's results equal those of the reference evaluator."""
     imported = from_onnx(model)
     got = build(imported.mod, num_threads=1)["main"](*feeds.values(), *imported.params.values())
     wanted = ReferenceEvaluator(model).run(None, dict(feeds))

@@ -1,4 +1,4 @@
-"""Models of PyTorch and transformers with random weights, imported: equal to PyTorch."""
+"""Imported models of PyTorch and transformers with random weights, against PyTorch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SMALL = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "i
 
 
 class Residual(nn.Module):
-    """A block of ResNet (He et al. 2015): two convolutions, and a third one beside them."""
+    """A block of ResNet (He et al. 2015): two convolutions, and a third one on the shortcut."""
 
     def __init__(self, inputs: int, outputs: int, stride: int):
         super().__init__()

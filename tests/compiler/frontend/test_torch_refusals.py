@@ -1,4 +1,4 @@
-"""What a program of PyTorch may not have, and its sizes."""
+"""Unsupported parts of PyTorch programs, and sizes computed in programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.compiler.frontend.imports import check, exported
 
 
 class Of(torch.nn.Module):
-    """A function as a model."""
+    """A model that calls a function."""
 
     def __init__(self, function: Callable[..., Any]):
         super().__init__()

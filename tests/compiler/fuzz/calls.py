@@ -1,4 +1,4 @@
-"""Calls of tensor functions, with random schedules or in place, and of other graph functions."""
+"""Calls of tensor functions (with random schedules, or in place), and of other graph functions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def scheduled(func: tir.PrimFunc, seed: int) -> tir.PrimFunc:
 
 
 def _row_sums(x: te.Tensor) -> te.Tensor:
-    """The sum of each row, added to its elements: two blocks."""
+    """A tensor function of two blocks that adds the sum of each row to its elements."""
     k = te.reduce_axis(x.shape[-1], "k")
     total = te.compute(x.shape[:-1], lambda *i: te.sum(x[(*i, k)], axis=k), name="total")
     return te.compute(x.shape, lambda *i: x[i] + total[i[:-1]], name="out")

@@ -46,7 +46,7 @@ class Trial:
 
     @classmethod
     def of_seed(cls, seed: int, target: str | None = None) -> Trial:
-        """The trial generated from a seed, for a target or for one that the seed chooses."""
+        """The trial generated from a seed. target: by default, chosen by the seed."""
         random = Random(seed)
         chosen = tuple(random_recipe(random) for _ in range(random.randint(3, 6)))
         sizes, any_target = random.choice(SIZES), random.choice(TARGETS)
@@ -99,7 +99,7 @@ def check(mod: IRModule, trial: Trial, errors: Mapping[str, Sequence[float]]) ->
 
 @contextmanager
 def _opened(path: Path, target: Target) -> Iterator[Sequence[Library]]:
-    """The library with one thread and with two, or on a simulated driver, whose fault is then raised."""
+    """Open the library with one thread and with two, or on a simulated driver whose fault is raised at the end."""
     if target.kind == "cpu":
         yield Library(path, num_threads=1), Library(path, num_threads=2)
         return
@@ -189,7 +189,7 @@ def _failure(trial: Trial) -> str | None:
 
 
 def reduced(trial: Trial) -> Trial:
-    """The failing trial without all functions, steps, results, parameters and axes that the failure does not need."""
+    """Remove from a failing trial all functions, steps, results, parameters and axes that the failure does not need."""
     for smaller in _smaller(trial):
         if _failure(smaller) is not None:
             return reduced(smaller)

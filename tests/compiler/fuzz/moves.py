@@ -12,7 +12,7 @@ from tests.compiler.fuzz.values import SYMBOLIC, Builder, Value, action, axis_of
 
 
 def item_of(b: Builder, call: Call, index: int, like: Value) -> Value | None:
-    """One result of an operator that returns several, with the limit and error of ``like``."""
+    """One result of an operator with several results, with the limit and error of ``like``."""
     parts = BlockBuilder.current().emit(call)
     return b.checked(BlockBuilder.current().emit(get_item(parts, index)), like.limit, like.error)
 

@@ -1,4 +1,4 @@
-"""Matrix products in the forms that schedule rules match: with constant, computed and quantized weights."""
+"""Matmuls in the forms that schedule rules match: with constant, computed and quantized weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def product_error(x: Value, y: Value, count: int) -> float:
 
 @action
 def product(b: Builder, x: Value, y: Value, extra: int) -> Value | None:
-    """The product of two values if their shapes match, else of one and its transpose."""
+    """The matmul of two values if their shapes match, otherwise of one value and its transpose."""
     left = limited(b, x, 4) if x.is_float else converted(b, x, "float32")
     if left is None or not left.rank:
         return None

@@ -29,7 +29,7 @@ PARAMETER_LIMIT = 4.0
 
 @dataclass(frozen=True)
 class Step:
-    """The number of an action, the numbers of its operands, and a number for its other choices."""
+    """The index of an action, the indices of its operands, and a number from which its other choices follow."""
 
     action: int
     a: int
@@ -39,7 +39,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A function: for each parameter numbers of dtype and sizes and whether the first is ``n``; steps; results."""
+    """A function: numbers for each parameter (dtype, sizes, whether the first size is ``n``), steps, results."""
 
     params: tuple[tuple[int, tuple[int, ...], bool], ...]
     steps: tuple[Step, ...]

@@ -76,7 +76,7 @@ def test_the_source_gives_the_reference_results(module: IRModule) -> None:
 
 
 def packed(mod: IRModule, weights: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-    """Weights in the layouts of the lowered module, packed by its packing functions."""
+    """Weights packed by the lowered module's packing functions."""
     result = list(weights)
     for index, name in mod.attrs.get("packed", {}).items():
         shape = tuple(size.value for size in mod[name].params[1].struct_info.shape)

@@ -1,4 +1,4 @@
-"""Work in forked processes gives what it gives in one process, and its errors."""
+"""Work in forked processes gives the same results and errors as in one process."""
 
 from __future__ import annotations
 

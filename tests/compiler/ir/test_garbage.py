@@ -1,4 +1,4 @@
-"""Garbage collection is paused while a module is compiled, and as it was before afterwards."""
+"""Garbage collection is paused while a module is compiled, and restored afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules as values, and the one way to change them in place."""
+"""Modules as immutable values, and the one way to change them in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States that an exported function creates, and caches of keys and values at run time."""
+"""States that an exported function creates, and KV caches at run time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OPTIONS = {
 
 
 class Attention(nn.Module):
-    """Queries, keys and values are the input itself, four-dimensional as ``attention_with_fused_qkv`` takes them."""
+    """Attention whose queries, keys and values are its input, 4-D as ``attention_with_fused_qkv`` takes them."""
 
     def __init__(self, **options: Any):
         self.options = OPTIONS | options
@@ -73,14 +73,15 @@ def vm() -> relax.VirtualMachine:
 
 
 def rotated(x: np.ndarray, first: int, theta: float = 100.0, scale: float = 1.0) -> np.ndarray:
-    """x [s, H, D] with pairs (d, d + D/2) rotated by the angles of positions first, first + 1, … (Su et al. 2021)."""
+    """RoPE: x [s, H, D] with pairs (d, d + D/2) rotated by the angles of positions first, first + 1, … (Su et al.
+    2021)."""
     angles = np.arange(first, first + len(x))[:, None, None] * scale * theta ** -(np.arange(0, SIZE, 2) / SIZE)
     a, b = np.split(x, 2, axis=-1)
     return np.concatenate([a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], axis=-1)
 
 
 def expected(x: np.ndarray, **options: float) -> np.ndarray:
-    """Causal attention of x [s, H, D] with itself."""
+    """Causal self-attention of x [s, H, D]."""
     q = rotated(x, 0, **options)
     scores = np.einsum("qhd,khd->hqk", q, q) / np.sqrt(SIZE)
     scores[:, ~np.tril(np.ones(scores.shape[1:], bool))] = -np.inf
@@ -89,7 +90,7 @@ def expected(x: np.ndarray, **options: float) -> np.ndarray:
 
 
 def call(vm: relax.VirtualMachine, cache: KVState, x: np.ndarray, *seq_ids: int) -> np.ndarray:
-    """The function's result for the same number of tokens of each sequence; x [b, s, H, D]."""
+    """Call the function with the same number of tokens for each sequence; x [b, s, H, D]."""
     cache.begin_forward(seq_ids, [x.shape[1]] * len(seq_ids))
     result, same = vm["forward"](np.ascontiguousarray(x.reshape(*x.shape[:2], WIDTH)), cache)
     cache.end_forward()

@@ -22,7 +22,7 @@ def attend_in_layer_1(qkv, caches):
 
 
 def functions(attend, config):
-    """``main(qkv, cache…)``"""
+    """The exported functions ``main(qkv, cache…)``."""
     inputs = {"qkv": spec.Tensor(["n", HEADS + 2 * KV_HEADS, DIM]), "cache": inputs_of([config], "n")}
     return spec.ModuleSpec({"main": spec.Function(attend, inputs, "none")})
 
@@ -39,7 +39,7 @@ def config(mode=RopeMode.NORMAL, dtype="float32", **options):
 
 
 class Cache:
-    """A cache with pages initialized to NaN, and the keys and values of the reference."""
+    """A KV cache whose pages are initialized to NaN, and the keys and values of the reference."""
 
     def __init__(self, config):
         self.config = config

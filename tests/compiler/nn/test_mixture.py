@@ -107,7 +107,7 @@ def test_routing_names_what_makes_no_sense(routing: nn.Routing, message: str) ->
 
 
 def clamped_swiglu(x: nn.Tensor) -> nn.Tensor:
-    """The activation of gpt-oss, for gates and inputs that are not interleaved."""
+    """The activation of gpt-oss; gates and inputs are not interleaved."""
     gate, up = op.split(x, 2, axis=-1)
     gate, up = op.minimum(gate, 0.7), op.clip(up, -0.7, 0.7)
     return (up + 1.0) * (gate * op.sigmoid(gate * 1.702))
@@ -137,7 +137,7 @@ def in_numpy(x: np.ndarray, weights: np.ndarray, ids: np.ndarray, p: dict[str, n
 
 @st.composite
 def problems(draw: st.DrawFn) -> tuple[int, ...]:
-    """Tokens, experts, choices, sizes; the number of experts that are chosen at all."""
+    """Numbers of tokens, experts, and choices per token; two sizes; how many experts occur among the choices."""
     experts = draw(st.integers(1, 9))
     used = draw(st.integers(1, experts))
     sizes = draw(st.integers(1, 24)), draw(st.integers(1, 17))

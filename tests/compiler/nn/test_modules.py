@@ -178,7 +178,7 @@ def test_a_function_of_a_builder_must_have_the_parameters_it_uses():
 
 
 class Tied(nn.Module):
-    """A vocabulary of any size, with a head of another."""
+    """A tied embedding with a vocabulary of symbolic size, and a separate head of another size."""
 
     def __init__(self):
         self.table = nn.Embedding("vocab_size", 6)

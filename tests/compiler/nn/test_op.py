@@ -24,7 +24,7 @@ POSITIVE = np.abs(X) + np.float32(0.1)
 
 
 def trace(f: Callable[..., Any], *args: np.ndarray, symbolic: bool = True) -> Any:
-    """The interpreted result of ``f`` for arrays; sizes 2 and 3 are symbolic."""
+    """Trace ``f`` for arrays and return the interpreter's result; sizes 2 and 3 are symbolic."""
     sizes: dict[int, int | str] = {2: "n", 3: "m"} if symbolic else {}
     inputs = {f"x{i}": spec.Tensor([sizes.get(s, s) for s in a.shape], str(a.dtype)) for i, a in enumerate(args)}
     mod, _ = nn.Module().export(spec.ModuleSpec({"main": spec.Function(f, inputs, "none")}))

@@ -1,4 +1,4 @@
-"""Filters of sampling against sorting in numpy, and draws against the distribution that they leave."""
+"""Sampling filters against sorting in numpy, and draws against the filtered distribution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FuseOps with ``gates``: what combines the halves of a product joins it."""
+"""FuseOps with ``gates``: an activation that combines both halves of a matmul's result is fused with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FuseOps with ``prologues``: normalizations of few rows join the product that reads them."""
+"""FuseOps with ``prologues``: norms of few rows are fused into the matmul that reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every ``<pass>/<case>.py`` beside this file: a module, the line ``# ----``, and the result of the pass."""
+"""Every ``<pass>/<case>.py`` beside this file: a module, the line ``# ----``, and the output of the pass."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_golden_cases_compute_the_same(name: str, case: Path) -> None:
 
 
 def narrow_columns(rows: int, depth: int, columns: int) -> PrimFunc:
-    """A product scheduled in columns of four: LLVM does not vectorize such loops."""
+    """A matmul scheduled in tiles of four columns: LLVM does not vectorize such loops."""
     a, b = te.placeholder((rows, depth), name="a"), te.placeholder((depth, columns), name="b")
     k = te.reduce_axis(depth, "k")
     c = te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")

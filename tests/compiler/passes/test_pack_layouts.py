@@ -60,7 +60,7 @@ class Module:
 
 
 def source(body: str, result: str) -> IRModule:
-    """The module whose ``main`` has these statements and returns this."""
+    """A module whose ``main`` has these statements and returns this value."""
     lines = body.split("; ")
     names = {line[0] for line in lines} & set(result)
     text = SOURCE.replace("BODY", "\n            ".join(lines)).replace("NAMES", ", ".join(sorted(names)))
@@ -68,7 +68,7 @@ def source(body: str, result: str) -> IRModule:
 
 
 def scheduled(mod: IRModule) -> IRModule:
-    """The input module of the pass."""
+    """The input module of PackLayouts."""
     for step in (Legalize(), AnnotatePatterns(), FuseOps(), FuseTensorFunctions(), ApplySchedules(CPU_RULES, AVX2)):
         mod = step.run(mod)
     return mod
@@ -87,7 +87,7 @@ def pack_weights(mod: IRModule, weights: tuple[np.ndarray, ...]) -> tuple[np.nda
 
 
 def check_same(mod: IRModule, packed: dict[str, str], name: str = "main") -> IRModule:
-    """Asserts which weights are packed and that the function computes the same; returns the module."""
+    """Assert which weights are packed, and that results are unchanged; returns the module."""
     *inputs, weights = arguments()
     expected = run_function(mod, name, *inputs, tuple(np.copy(w) for w in weights))
     after = ApplySchedules(CPU_RULES, AVX2).run(PackLayouts().run(scheduled(mod)))

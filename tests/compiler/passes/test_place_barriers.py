@@ -22,7 +22,7 @@ Byte = tuple[object, int]
 
 @dataclass
 class Touched:
-    """Bytes that a call reads and writes; a call of a registered function depends on all."""
+    """The bytes that a call reads and writes; a call of a registered function depends on all calls."""
 
     reads: set[Byte] = field(default_factory=set)
     writes: set[Byte] = field(default_factory=set)

@@ -53,7 +53,7 @@ def test_a_pass_that_leaves_a_malformed_module(monkeypatch: pytest.MonkeyPatch) 
     lower = LowerBlocks.function
 
     def broken(self: Pass, func: PrimFunc, name: str) -> PrimFunc:
-        """Lowers a function whose loop is too long."""
+        """A pass that lowers a function to a loop that is too long."""
         wrong = parse(MODULE.replace("range(8)", "range(9)").replace("spatial(8", "spatial(9"))
         return lower(LowerBlocks(), wrong["shift"] if name == "shift" else func, name)
 

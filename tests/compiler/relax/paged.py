@@ -13,9 +13,9 @@ import numpy as np
 class Batch:
     """Tokens of several sequences and their KV cache.
 
-    q: [n, heads, D]; k_pages [L, P, G, D, S]; v_pages [L, P, G, S, E]; page_table int32 [sequences, pages of one];
-    token_seq, token_pos: int32 [n]. scales: of int8 pages, k_scales and v_scales [L, P, G, S] by name; NaN in slots
-    that have not been written.
+    q: [n, heads, D]; k_pages [L, P, G, D, S]; v_pages [L, P, G, S, E]; page_table int32 [sequences, pages per
+    sequence]; token_seq, token_pos: int32 [n]. scales: k_scales and v_scales [L, P, G, S] of int8 pages, by name;
+    NaN in slots that have not been written.
     """
 
     q: np.ndarray
@@ -72,7 +72,7 @@ def random_batch(sizes: Sizes) -> Batch:
 
 
 def _scales(rng: np.random.Generator, cache: tuple[int, ...], table: np.ndarray, end: int) -> dict[str, np.ndarray]:
-    """Scales [L, P, G, S] of the slots of all sequences' positions before ``end``."""
+    """Scales [L, P, G, S] for the slots of all positions before ``end``; NaN elsewhere."""
     scales = np.full((2, *cache), np.nan, "float16")
     page, slot = table[:, np.arange(end) // cache[3]], np.broadcast_to(np.arange(end) % cache[3], (len(table), end))
     scales[:, :, page, :, slot] = rng.uniform(0.01, 0.04, (*page.shape, 2, cache[0], cache[2]))
@@ -89,7 +89,7 @@ def quantized(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool) -> np.ndarray:
-    """``x`` [..., D] rotated by angles [..., R/2]."""
+    """RoPE: ``x`` [..., D] rotated by angles [..., R/2]."""
     half = cos.shape[-1]
     first, second = (
         (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(half), slice(half, 2 * half))

@@ -1,4 +1,4 @@
-"""Recurrent operators in numpy and float64, and tokens of several sequences for them."""
+"""Recurrent operators in numpy and float64, and their operands for tokens of several sequences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOKENS = (SLOTS, TOKEN_SEQ, TOKEN_POS)
 
 
 def steps(num_slots: int, slots: np.ndarray, token_seq: np.ndarray, token_pos: np.ndarray) -> Iterator[tuple[int, int]]:
-    """The tokens that change a state, and their slots."""
+    """The tokens that change a state, with their slots."""
     for t, (s, position) in enumerate(zip(token_seq, token_pos, strict=True)):
         if position >= 0 and 0 <= s < len(slots) and 0 <= slots[s] < num_slots:
             yield t, int(slots[s])

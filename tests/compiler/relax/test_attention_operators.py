@@ -1,4 +1,4 @@
-"""Attention, appending to the KV cache, rotary embedding: every option of the operators against numpy, interpreted."""
+"""Attention, appending to the KV cache, RoPE: every option of the operators in the interpreter, against numpy."""
 
 from __future__ import annotations
 

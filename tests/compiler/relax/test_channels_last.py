@@ -1,4 +1,4 @@
-"""Convolutions and pooling with the channels last: the same elements as with the channels first."""
+"""Convolutions and pooling in channels-last layout give the results of channels-first."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def group_by_expert(experts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
 
 
 def route(logits: np.ndarray, correction: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two of nine experts, in the two groups of three of which the two best scores have the greatest sums."""
+    """Choose two of nine experts, from the two groups of three with the greatest sums of their two best scores."""
     scores = 1 / (1 + np.exp(-logits))
     chosen_by = (scores + correction).reshape(N, 3, 3)
     worst = np.sort(chosen_by, -1)[..., 1:].sum(-1).argmin(1)
@@ -182,7 +182,7 @@ def warm_softmax(logits: np.ndarray, temperature: np.ndarray) -> np.ndarray:
 
 
 def drawn(probs: np.ndarray, top_p: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-    """Nucleus sampling by sorting: the fewest most probable tokens with at least ``top_p``, in order of ids."""
+    """Top-p sampling by sorting: among the fewest most probable tokens with at least ``top_p``, in order of ids."""
     tokens = []
     for p, share, u in zip(probs, top_p, uniform, strict=True):
         order = np.argsort(-p)
@@ -199,7 +199,7 @@ def kept(probs: np.ndarray, *settings: np.ndarray) -> np.ndarray:
 def penalized(
     logits: np.ndarray, ids: np.ndarray, counts: np.ndarray, bias: np.ndarray, *settings: np.ndarray
 ) -> np.ndarray:
-    """Biases and penalties by the formulas, token by token."""
+    """Logits after biases and penalties, by the formulas, token by token."""
     result = logits.copy()
     for row, (presence, frequency, repetition) in zip(range(len(logits)), zip(*settings, strict=True), strict=True):
         for token, count, added in zip(ids[row], counts[row], bias[row], strict=True):
@@ -474,7 +474,7 @@ def test_interpreted(name: str):
 
 
 def every_operator() -> IRModule:
-    """A module with a function for each operator; sizes of 3 and 5 are symbolic."""
+    """A module with a function for each operator; sizes 3 and 5 are symbolic."""
     functions = {}
     for name, case in CASES.items():
         graph = graph_of(name, case.args, case.attrs, symbolic=(N, M))["main"]
@@ -493,7 +493,7 @@ def test_compiled(lib: Library, name: str):
 
 
 def check_compiled(lib: Library, name: str, factor: float = 1.0) -> None:
-    """Compare a function of ``every_operator`` with numpy. factor: of the case's tolerance."""
+    """Compare a function of ``every_operator`` with numpy. factor: multiplies the case's tolerance."""
     case = CASES[name]
     wanted = expected(case, *case.args)
     got = lib[name.replace(".", "_")](*(a.copy() for a in arrays_in(case.args)))

@@ -1,4 +1,4 @@
-"""Recurrent operators over several calls: whole sequences, chunks and single tokens give the same."""
+"""Recurrent operators over several calls: whole sequences, chunks and single tokens give equal results."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def conv(taps: int, channels: int) -> Case:
 
 
 def matrices(reference: Any, *inputs: np.ndarray, weights: tuple[np.ndarray, ...] = ()) -> Case:
-    """A recurrence with a state of 3 heads, 7 rows and 37 columns."""
+    """A recurrence whose state has 3 heads of 7 x 37."""
     return Case(f"recurrent.{reference.__name__}", (3, 7, 37), inputs, weights, reference)
 
 

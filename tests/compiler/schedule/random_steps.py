@@ -70,7 +70,7 @@ def _neighbours(s: Schedule, r: Random) -> list[Var]:
 
 
 def _tensorize(s: Schedule, r: Random) -> None:
-    """Tensorize two loops, which raises ScheduleError unless they match the instruction."""
+    """Tensorize two loops; raises ScheduleError unless they match the instruction."""
     block = _block(s, r)
     loops = s.get_loops(block)[-2:] or [_loop(s, r)]
     if s.block(block).init is not None and r.random() < 0.5:
@@ -79,7 +79,7 @@ def _tensorize(s: Schedule, r: Random) -> None:
 
 
 def _bind(s: Schedule, r: Random) -> None:
-    """Bind a loop, unless that makes it longer than one around it over the same axis, which lowering refuses."""
+    """Bind a loop unless it would be longer than an outer loop bound to the same axis, which lowering rejects."""
     loop, trial = _loop(s, r), s.copy()
     trial.bind(loop, "threadIdx.x")
     try:

@@ -1,4 +1,4 @@
-"""pad_einsum rounds extents up and computes the same; what zeros would change is refused."""
+"""pad_einsum rounds extents up and keeps results; it rejects functions whose result padding with zeros would change."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def padded(func: PrimFunc, block: str, padding: list[int]) -> PrimFunc:
 
 
 def assert_same(func: PrimFunc, changed: PrimFunc, *args: np.ndarray) -> None:
-    """The last argument is the result."""
+    """Assert that both functions compute the same result, their last argument."""
     expected = args[-1].copy()
     run_prim_func(func, *args[:-1], expected)
     for run in (run_prim_func, lambda f, *args: build(f)["main"](*args)):

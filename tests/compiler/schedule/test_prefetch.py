@@ -1,4 +1,4 @@
-"""prefetch asks for the lines that later iterations read, and changes no values."""
+"""prefetch requests the cache lines that later iterations read, and changes no results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Random steps on small functions: what is accepted computes the same, prints and parses, lowers, and replays.
+"""Random steps on small functions: each accepted schedule keeps results, and can be printed, parsed, lowered and
+replayed.
 
 ``SCHEDULE_EXAMPLES=5000 pytest …/test_random_schedules.py`` runs more of them, new ones each time.
 """

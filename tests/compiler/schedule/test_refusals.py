@@ -1,4 +1,4 @@
-"""Illegal steps raise ScheduleError with the reason and leave the function as it was."""
+"""Illegal steps raise ScheduleError with the reason, and leave the function unchanged."""
 
 from __future__ import annotations
 

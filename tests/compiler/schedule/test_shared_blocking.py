@@ -1,4 +1,4 @@
-"""A product in blocks: both operands are fetched to shared memory by all threads of a block together."""
+"""A blocked matmul: all threads of a block together copy tiles of both operands to shared memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def matmul(A: T.Buffer((16, 24), "float32"), B: T.Buffer((24, 32), "float32"), C
 
 
 def fetch(sch: Schedule, block: str, threads: int, operand: int, loop: Any) -> None:
-    """Copy an operand's tile to shared memory: ``threads`` threads, four elements each at a time."""
+    """Copy an operand's tile to shared memory with ``threads`` threads, four elements per thread at a time."""
     copy = sch.cache_read(block, operand, "shared")
     sch.compute_at(copy, loop)
     _, thread, lanes = sch.split(sch.fuse(*sch.get_loops(copy)[-2:]), factors=[None, threads, 4])

@@ -122,7 +122,7 @@ def test_nibbles_are_unpacked_as_told(half: int):
 
 
 def dot_of_pairs(b, acc, left, pair):
-    """``vpmaddwd`` and an addition."""
+    """Emit ``vpmaddwd`` and an addition."""
     repeated = b.bitcast(v.splat(b, b.bitcast(pair, v.I32), 8), left.type)
     return b.add(acc, v.intrinsic(b, "llvm.x86.avx2.pmadd.wd", [left, repeated], acc.type))
 

@@ -1,4 +1,4 @@
-"""tensorize by statements that a user has registered, in the interpreter and in native code."""
+"""tensorize with statements registered by a user, in the interpreter and in native code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def desc(a: T.handle, b: T.handle, c: T.handle) -> None:
 
 @T.prim_func
 def impl(a: T.handle, b: T.handle, c: T.handle) -> None:
-    """Columns are SIMD lanes."""
+    """The instruction's implementation: columns are SIMD lanes."""
     A = T.match_buffer(a, (4, 16), "float32", align=64, offset_factor=1)
     B = T.match_buffer(b, (8, 16), "float32", align=64, offset_factor=1)
     C = T.match_buffer(c, (4, 8), "float32", align=64, offset_factor=1)

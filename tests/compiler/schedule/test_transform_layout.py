@@ -1,4 +1,4 @@
-"""transform_layout keeps the results."""
+"""transform_layout keeps results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers that assert that scheduled and lowered functions compute the same as their definition."""
+"""Helpers that assert that scheduled and lowered functions keep the results of their definition."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def lowered(func: PrimFunc) -> PrimFunc:
 def check_meaning(
     func: PrimFunc, sizes: Mapping[str, int] | None = None, to: Any = AVX2, rule: str | None = None
 ) -> PrimFunc:
-    """Asserts that the rule's schedule of ``func`` computes the same; returns the scheduled function.
+    """Assert that the rule's schedule keeps the results of ``func``; returns the scheduled function.
 
-    Symbolic sizes are taken from ``sizes``. Parallel iterations run forwards and backwards.
+    Symbolic sizes are taken from ``sizes``. Parallel loops run forwards and backwards.
     """
     result = scheduled(func, to)
     verify(IRModule({"f": result}))
@@ -62,7 +62,7 @@ def check_meaning(
 
 
 def _check_close(got: np.ndarray, want: np.ndarray) -> None:
-    """Asserts equality up to the order of sums: float32 rounding, relative to the largest result."""
+    """Assert equality up to the order of sums: within float32 rounding, relative to the largest result."""
     largest = float(np.nanmax(np.abs(want), initial=0))
     np.testing.assert_allclose(got, want, rtol=0, atol=2e-6 * largest)
 
@@ -93,7 +93,7 @@ def _random(rng: np.random.Generator, buffer: Buffer, env: dict[int, int]) -> np
 
 
 def _stored(array: np.ndarray, layout: IndexMap) -> np.ndarray:
-    """The array in a layout, with padding that would be visible in results."""
+    """The array in a layout; padding is NaN, or 1 in integers."""
     return layout.pack(array, np.nan if array.dtype.kind == "f" else 1)
 
 
@@ -116,7 +116,7 @@ def run(func: PrimFunc, arguments: list[Any]) -> list[np.ndarray]:
 
 
 def sizes_of(func: PrimFunc, arrays: list[Any]) -> dict[int, int]:
-    """The values of symbolic sizes in the arrays' shapes, by identity of the variable."""
+    """The values of symbolic sizes in the arrays' shapes, keyed by variable (identity)."""
     env: dict[int, int] = {}
     for param, array in zip([*func.buffers, *(p for p in func.params if isinstance(p, Var))], arrays, strict=False):
         if isinstance(param, Var):

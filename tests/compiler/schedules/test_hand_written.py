@@ -1,6 +1,6 @@
-"""Functions that were written by hand: control flow inside of blocks, data-dependent places, loops of other kinds.
+"""Hand-written functions: control flow in blocks, data-dependent indices, loops of other kinds.
 
-As schedules leave them, as loops, and compiled and run by two threads, they compute what they say.
+Scheduled, lowered to loops, and compiled and run by two threads, they give the results of their definition.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Matmul rule: the functions that it matches, and that every tile computes the product."""
+"""The Matmul rule: the functions that it matches, and results for every tile."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def quantized(
     after: Epilogue | None = None,
     values: tuple[int, ...] = (),
 ) -> PrimFunc:
-    """A product of [rows, k] (or of one vector) with a weight that a prologue dequantizes."""
+    """A matmul of x [rows, k] (or [k]) with a weight that a prologue dequantizes."""
     groups = -(-k // group)
     words = groups * group_words(bits, group) if group % (32 // bits) else -(-k // (32 // bits))
     shapes = ((columns, words), (columns, groups)) if layout == "NK" else ((words, columns), (groups, columns))

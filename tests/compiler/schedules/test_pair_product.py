@@ -1,4 +1,4 @@
-"""Products with bfloat16 weights, in pairs: which are rewritten, and their results."""
+"""Matmuls with bfloat16 weights by dot products of pairs: which are rewritten, and their results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def weighted(rows: tuple[ExprLike, ...], columns: int, k: int) -> PrimFunc:
 
 
 def expected(x: np.ndarray, w: np.ndarray, bias: np.ndarray, residual: np.ndarray) -> np.ndarray:
-    """float64: the product of rounded activations, with what is added to it."""
+    """float64: the matmul of activations rounded to bfloat16, plus bias and residual."""
     return x.astype(ml_dtypes.bfloat16).astype(float) @ w.astype(float).T + bias + residual
 
 

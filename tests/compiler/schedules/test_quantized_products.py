@@ -1,4 +1,4 @@
-"""Products with quantized weights in integers: the functions that are rewritten, and their results."""
+"""Matmuls with quantized weights in integer arithmetic: the functions that are rewritten, and their results."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Codes:
 
 
 def in_fixed_point(x: np.ndarray, group: int, activation_bits: int) -> np.ndarray:
-    """float64: activations rounded to multiples of their group's step."""
+    """float64: activations quantized with one scale per group, and dequantized."""
     padded = np.pad(x, ((0, 0), (0, -x.shape[1] % group))).reshape(len(x), -1, group)
     largest = np.abs(padded).max(axis=-1, keepdims=True)
     steps = np.float32(STEPS[activation_bits])
@@ -57,7 +57,7 @@ def in_fixed_point(x: np.ndarray, group: int, activation_bits: int) -> np.ndarra
 
 
 def check(func: PrimFunc, codes: Codes, to: Target, activation_bits: int = 16, sizes: dict[str, int] | None = None):
-    """Asserts the product of rounded activations, up to float32 rounding of sums."""
+    """Assert that the result is the matmul of quantized activations, up to float32 rounding of sums."""
     result = scheduled(rewritten(func, to, activation_bits), to)
     verify(IRModule({"f": result}))
     assert result.attrs["schedule"] == "QuantizedProduct"
@@ -118,7 +118,7 @@ def test_activations_of_eight_bits(rows: int | Var, to: Target) -> None:
 
 
 def gated(y: te.Tensor, inputs: list[te.Tensor]) -> te.Tensor:
-    """Each column of the first half times the column of the second half at its place, and a residual."""
+    """An epilogue: the first half of the columns times the second half, plus a residual."""
     half = y.shape[-1] // 2
     residual = te.placeholder((*y.shape[:-1], half), "float32", "residual")
     inputs.append(residual)

@@ -36,7 +36,7 @@ ret;
 
 
 def from_llvm(ir: str, cpu: str = "sm_80", features: str = "+ptx71") -> str:
-    """The PTX that LLVM's back end makes of a module."""
+    """The PTX that LLVM's NVPTX back end generates for a module."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     machine = llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=cpu, features=features, opt=3)
@@ -58,7 +58,8 @@ def launch(text: str, *arrays: Array | int, grid: int = 1, block: int = 32, shar
 
 
 def apply(code: str, result: npt.DTypeLike, *operands: Array) -> Array:
-    """One instruction over all elements: it reads %a, %b, %c and writes %d, registers of the arrays' sizes."""
+    """Run one instruction over all elements: it reads %a, %b, %c and writes %d, registers of the arrays' element
+    sizes."""
     out = np.zeros(len(operands[0]), result)
     lines = []
     for number, (letter, array) in enumerate([*zip("abc", operands), ("d", out)]):

@@ -1,4 +1,4 @@
-"""Instructions that compute lane by lane, against numpy."""
+"""Arithmetic instructions, lane by lane, against numpy."""
 
 from __future__ import annotations
 

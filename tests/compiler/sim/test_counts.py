@@ -1,4 +1,4 @@
-"""Counts against what is known of small kernels."""
+"""The simulator's counts for small kernels, against known values."""
 
 from __future__ import annotations
 

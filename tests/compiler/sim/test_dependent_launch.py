@@ -1,4 +1,4 @@
-"""Kernels that begin before the kernels before them have ended: what they may access before they wait."""
+"""Programmatic dependent launch: the memory that a kernel may access before it waits for the previous kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated driver itself: what a careless caller does is an error, as CUDA makes it one."""
+"""The simulated driver itself: invalid calls are errors, as in CUDA."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Caller:
         return int(self.driver._callbacks[list(DRIVER).index(name)](*args))
 
     def made(self, name: str, *args: object) -> int:
-        """What a function stores at its first argument."""
+        """The value that a function stores through its first argument."""
         assert self(name, ctypes.addressof(self.result), *args) == 0
         return self.result.value
 

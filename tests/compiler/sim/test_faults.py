@@ -1,4 +1,4 @@
-"""Planted faults: each is found, and the message names the place."""
+"""Planted faults: each is reported, with its location."""
 
 from __future__ import annotations
 

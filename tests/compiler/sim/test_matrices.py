@@ -1,4 +1,4 @@
-"""Fragments of matrices against plain products; the layouts are those of the manual's figures (PTX ISA 9.7.14)."""
+"""Matrix instructions on fragments against numpy matmuls; layouts follow the figures of the PTX ISA, 9.7.14."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RNG = np.random.default_rng(11)
 
 
 def lane_words(registers: int, name: str, pointer: str) -> str:
-    """Loads ``registers`` words of each lane from ``[lane, register]``."""
+    """Emit loads of ``registers`` words per lane from ``[lane, register]``."""
     code = f"mul.wide.u32 %rd9, %t, {4 * registers}; add.s64 %rd9, {pointer}, %rd9;"
     return code + "".join(f"ld.global.b32 {name}{i}, [%rd9+{4 * i}];" for i in range(registers))
 

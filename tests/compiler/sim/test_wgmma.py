@@ -1,4 +1,4 @@
-"""``wgmma`` against plain products; operands are laid out by hand (PTX ISA 9.7.15.5)."""
+"""``wgmma`` against numpy matmuls; operands are laid out by hand (PTX ISA 9.7.15.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small function and spaces of its schedules, with planted defects."""
+"""Small functions and schedule spaces for them, one of which has planted defects."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def product(m: int = 16, n: int = 32, k: int = 24) -> PrimFunc:
 
 
 def tiled(s: Schedule) -> None:
-    """A tile of the columns."""
+    """A space that tiles the columns."""
     _, j = s.get_loops("b")
     s.split(j, s.sample_perfect_tile(j, n=2))
 
 
 def _computes(element: Callable[[te.Tensor, Var, Var], PrimExpr]) -> Callable[[PrimFunc], PrimFunc]:
-    """Replaces ``scaled`` by another function of the same parameters."""
+    """A defect: replaces ``scaled`` by another function of the same parameters."""
     a = te.placeholder((8, 48), "float32", "a")
     made = te.create_prim_func([a, te.compute((8, 48), lambda i, j: element(a, i, j), name="b")])
     return lambda _: made
@@ -53,7 +53,7 @@ DEFECTS = {
 
 
 def with_defects(s: Schedule) -> None:
-    """One of four candidates: the function as it is, and one for each defect."""
+    """A space of four candidates: the unchanged function, and one for each defect."""
     which = s.sample_categorical([0, 1, 2, 3], [0.25] * 4, decision=0)
     if which:
         s.func = list(DEFECTS.values())[which - 1](s.func)

@@ -1,4 +1,4 @@
-"""Databases of measured schedules: what is on the disk, what is found, and the rule that applies it."""
+"""Databases of tuned schedules: files, lookups, and the rule that applies records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searches: what is tried, what is found to be wrong, and what is left after a process is killed."""
+"""Searches: the candidates tried, rejected candidates, and the records that survive when the process is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spaces: candidates follow decisions, and each computes what the function does."""
+"""Schedule spaces: candidates follow from decisions, and each keeps the function's results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def softmax() -> PrimFunc:
 
 
 def attention() -> PrimFunc:
-    """Two products with a softmax in between."""
+    """Two matmuls with a softmax in between."""
     q, k, v = (te.placeholder((6, 8), "float32", name) for name in "qkv")
     d, t = te.reduce_axis(8, "d"), te.reduce_axis(6, "t")
     scores = te.compute((6, 6), lambda i, j: te.sum(q[i, d] * k[j, d], axis=d), name="scores")
@@ -65,7 +65,7 @@ def padded_convolution() -> PrimFunc:
 
 
 def check(func: PrimFunc, candidate: Candidate) -> None:
-    """Asserts that a candidate that leaves layouts alone computes what the function does."""
+    """Assert that a candidate that changes no layouts keeps the function's results."""
     arguments = random_arguments(func, {})
     (expected,) = run(func, arguments)
     (got,) = run(lowered(candidate.func), arguments)

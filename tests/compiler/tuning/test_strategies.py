@@ -1,4 +1,4 @@
-"""Strategies on planted times, their cost model, and the accounts that rank candidates."""
+"""Search strategies with planted run times, their cost model, and the features that rank candidates."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def four_choices(s: Schedule) -> None:
 
 
 def planted(candidate: Candidate) -> float:
-    """Seconds that grow with the distance of each decision from BEST."""
+    """Planted run time in seconds, which grows with the distance of each decision from BEST."""
     return 1e-6 * (1 + sum(abs(a - b) for a, b in zip(candidate.decisions, BEST, strict=True)))
 
 
 class Planted(History):
-    """A history whose accounts are the decisions."""
+    """A history whose accounts (features) are the decisions."""
 
     def account(self, candidate: Candidate) -> Account:
         return Account(*map(float, candidate.decisions))
 
 
 def found(strategy: Strategy, seed: int, kind: type[History]) -> float:
-    """The best planted time after 48 trials."""
+    """The best planted run time after 48 trials."""
     history = kind(Task("f", scaled(), AVX2), ScheduleFn(four_choices), Random(seed))
     while len(history.trials) < 48:
         for candidate in strategy.propose(history, 8):
@@ -135,7 +135,7 @@ def test_the_cost_model_learns_an_order():
 
 
 def tile(rows: int, lanes: int) -> Callable[[Schedule], None]:
-    """Sums of ``rows`` by ``lanes`` in registers over the whole reduction."""
+    """A schedule with ``rows`` by ``lanes`` accumulators in registers over the whole reduction."""
 
     def steps(s: Schedule) -> None:
         s.cache_write("c", "local")

@@ -1,4 +1,4 @@
-"""Gemma and its successors."""
+"""Gemma and its successors, text only."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ TWO_LAYERS = {"num_hidden_layers": 2, "layer_types": MIXED, "num_kv_shared_layer
 
 
 def with_bounds(model: PreTrainedModel) -> None:
-    """Make the bounds of products those that some of the values exceed."""
+    """Set the clipping bounds of linear layers so that some values exceed them."""
     for name, buffer in model.named_buffers():
         if name.endswith(("_min", "_max")):
             buffer.fill_(2.0 if name.endswith("_max") else -1.5)

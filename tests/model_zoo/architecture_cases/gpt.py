@@ -1,4 +1,4 @@
-"""Decoders with norms, biases or positions as in GPT: learned, ALiBi, partly rotated."""
+"""Decoders with norms, biases or positions as in GPT: learned, ALiBi, partial RoPE."""
 
 from __future__ import annotations
 

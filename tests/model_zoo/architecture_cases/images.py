@@ -58,7 +58,7 @@ LLAMA4_TOWER = {
 def with_tower(
     text: type[PretrainedConfig], tower: type[PretrainedConfig], token: str = "image_token_index", **options: Any
 ) -> dict[str, Any]:
-    """The options of a model that takes images: the configurations of its parts. options: of the text part."""
+    """The config options of a model that takes images. options: of the text model."""
     return {
         "text_config": text(**{**COMMON, **LLAMA_LIKE, **options}),
         "vision_config": tower(**TOWER),
@@ -71,7 +71,8 @@ IMAGES_OF_ANY_SIZE: Mapping[str, Any] = {"sizes": {}, "grids": [(2, 3), (3, 1)]}
 
 
 def qwen_vl(text: Mapping[str, Any] | None = None, **tower: Any) -> dict[str, Any]:
-    """The options of a model with positions in time, height and width. text: of the text part, with ``head_dim`` 12."""
+    """The config options of a model with positions in time, height and width. text: options of the text model, which
+    has ``head_dim`` 12."""
     rotation = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 2, 2] if text else [1, 2, 2]}
     names = ("image_token_id", "vision_start_token_id", "vision_end_token_id", "video_token_id")
     return {
@@ -82,7 +83,8 @@ def qwen_vl(text: Mapping[str, Any] | None = None, **tower: Any) -> dict[str, An
 
 
 def qwen3_5(text: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a Qwen3.5 with delta nets, half of a head rotated, a third by each axis, and a tower."""
+    """The config options of a Qwen3.5 with delta nets, RoPE on half of a head (a third per axis), and a vision
+    tower."""
     tower = {"hidden_size": 48, "intermediate_size": 60, "out_hidden_size": 60, "num_position_embeddings": 25}
     options = qwen_vl(text={**DELTA_NET, **text}, **tower)
     rotation = {"partial_rotary_factor": 0.5, "mrope_section": [1, 1, 1]}

@@ -1,4 +1,4 @@
-"""Decoders with latent attention, dense and with experts, or beside delta nets."""
+"""Decoders with latent attention: dense, with experts, or mixed with delta nets."""
 
 from __future__ import annotations
 
