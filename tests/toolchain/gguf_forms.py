@@ -29,10 +29,11 @@ Change = Callable[[dict[str, Any], Tensors], Tensors]
 class Form:
     """How the converter writes one model.
 
-    arch: ``general.architecture``. case, options: of the table of architectures, ``name`` or ``name/variant``.
-    metadata: keys under the architecture's prefix, of which a text may be the key of the config with the value.
-    change: the tensors under names of the gguf package's table, or of the file. lost: fields of the config that the
-    file lacks, or has another value of. exact: whether the parameters are the same bit by bit.
+    arch: ``general.architecture``. case, options: ``name`` or ``name/variant`` in the table of architectures, and
+    further options of its config. metadata: keys under the architecture's prefix; a text value may name the config
+    key that has the value. change: converts the tensors; names in the gguf package's table are mapped to the file's
+    afterwards. lost: config fields that the file lacks or has with another value. exact: whether parameters are
+    bit-identical.
     """
 
     arch: str

@@ -54,11 +54,12 @@ KEYS = {
 
 @dataclass(frozen=True)
 class Form:
-    """How llama.cpp's converter writes one architecture. case: of the table of architectures. options: for its config.
+    """How llama.cpp's converter writes one architecture.
 
-    permuted: rows of queries and keys pair neighbouring elements. shifted: norms are stored as ``w + 1``. split: rows
-    of joined queries, keys and values come one after the other instead of by group. metadata: beyond ``KEYS``. head:
-    the output head's name in checkpoints. experts: gates, inputs and outputs of a layer's experts are a tensor each.
+    case, options: in the table of architectures, and further options of its config. permuted: rows of queries and
+    keys are in interleaved pairs (RoPE). shifted: norms are stored as ``w + 1``. split: rows of fused queries, keys
+    and values are all queries, all keys, all values instead of groups. metadata: in addition to ``KEYS``. head: the
+    output head's name in checkpoints. experts: gates, inputs and outputs of a layer's experts are one tensor each.
     """
 
     case: str

@@ -106,7 +106,7 @@ def triangle(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
 
 @action
 def rotated(b: Builder, x: Value, _: Value, extra: int) -> Value | None:
-    """The halves of the last axis swapped and one negated, as in rotary embedding."""
+    """The halves of the last axis swapped and one negated, as in RoPE."""
     size = b.fixed(x, -1) if x.rank and x.is_float else None
     if size is None or size < 2:
         return None

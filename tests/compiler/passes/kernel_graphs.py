@@ -106,7 +106,7 @@ class Graph:
     twice: dict[PrimExpr, PrimExpr] = field(default_factory=dict)
 
     def step(self, kind: str, a: int, b: int) -> None:
-        """Append a call of a kernel, view or registered function on earlier values, chosen by number."""
+        """Append a call of a kernel, view or registered function on earlier values, chosen by index."""
         x, rows = self.values[a % len(self.values)]
         alike = [v for v, r in self.values if r is rows]
         new_rows = self.twice.setdefault(rows, rows * 2) if kind == "repeat" else rows

@@ -83,7 +83,7 @@ BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {"add": ops.add, "multiply": o
 
 @dataclass(frozen=True)
 class Step:
-    """An operator applied to earlier values, chosen by their numbers."""
+    """An operator applied to earlier values, which are chosen by index."""
 
     operator: str
     a: int

@@ -27,8 +27,8 @@ def normal(*shape: int) -> np.ndarray:
 class Case:
     """An operator on two sequences of ``LENGTH`` tokens each.
 
-    state: of a slot in two layers. inputs: [2 * LENGTH, ...], of the tokens of the first sequence, then of the second.
-    weights: what follows them. more: what follows the layer. tokens: a size that no other axis has.
+    state: shape of the state of one slot and layer. inputs: [2 * LENGTH, ...], tokens of the first sequence, then of
+    the second. weights, more: the arguments after the inputs and after the layer.
     """
 
     name: str
@@ -100,7 +100,7 @@ CASES |= {
 
 
 def calls() -> Iterator[np.ndarray]:
-    """The tokens of each call: both sequences in chunks that they share, then mixed, then a token of each."""
+    """The tokens of each call: chunks of both sequences together, then mixed, then one token of each."""
     a, b = np.arange(LENGTH), np.arange(LENGTH) + LENGTH
     yield np.concatenate([a[:5], b[:2]])
     yield np.stack([a[5:8], b[2:5]], 1).ravel()

@@ -67,11 +67,11 @@ def rope(**more: Any) -> dict[str, Any]:
 class Case:
     """One variant. config, options: transformers' class that computes the expected logits, and its arguments.
 
-    norms_around_zero: norms store ``w - 1``. to_checkpoint: for an architecture of which transformers has no class, the
-    config and tensors as its checkpoints have them. quantized: also compared with 4-bit weights. adapt: changes the
-    model of that class in place. alibi: the expected logits are those of ``config``'s class without rotation, and with
-    ALiBi added to the scores. image_tokens: of an image, where the model takes images; these are compared too. grids:
-    rows and columns of the tokens of two images, where the model takes images of any size.
+    norms_around_zero: norms store ``w - 1``. to_checkpoint: converts config and tensors to the form of the
+    architecture's checkpoints, if transformers has no class for it. quantized: also compare with 4-bit weights.
+    adapt: changes the model of that class in place. alibi: the expected logits are computed without RoPE, with ALiBi
+    added to the scores. image_tokens: number of tokens of an image, if the model takes images; these are compared
+    too. grids: rows and columns of the tokens of two images, if the model takes images of any size.
     """
 
     name: str

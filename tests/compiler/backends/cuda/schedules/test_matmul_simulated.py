@@ -29,7 +29,7 @@ TARGET, HOPPER = Target("cuda:sm_80"), Target("cuda:sm_90a")
 
 
 def whole_lines(array: np.ndarray) -> np.ndarray:
-    """The bytes of an array, padded to a multiple of 16: LLVM may load the 16 aligned bytes around an element."""
+    """The bytes of an array, padded to a multiple of 16: LLVM may load the aligned 16 bytes around an element."""
     data = np.frombuffer(array.tobytes(), np.uint8)
     return np.pad(data, (0, -data.size % 16))
 
