@@ -6,7 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mlc_cli import console
 from mlc_errors import UsageError

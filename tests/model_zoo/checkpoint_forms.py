@@ -170,11 +170,10 @@ def chatglm(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     return made, _renamed(_qkv(tensors, "self_attn.query_key_value"), names)
 
 
-def gemma3n_or_4(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
-    """The whole model: the text model's config and tensors, and towers for images and audio."""
-    kind = config["model_type"].removesuffix("_text")
-    outer = {"model_type": kind, "text_config": config, "vision_config": {"hidden_size": 8}, "audio_token_id": 7}
-    others = {f"model.{part}.weight": torch.zeros(8, 3) for part in ("vision_tower.patch", "embed_audio.projection")}
+def gemma3n_text_part(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    """A checkpoint for texts and sound, of which the text part is used."""
+    outer = {"model_type": "gemma3n", "text_config": config, "audio_config": {"hidden_size": 8}, "audio_token_id": 7}
+    others = {"model.embed_audio.projection.weight": torch.zeros(8, 3)}
     text = {n.replace("model.", "model.language_model.", 1): t for n, t in tensors.items() if "lm_head" not in n}
     return outer, {**text, **others}
 
