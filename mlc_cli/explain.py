@@ -84,7 +84,7 @@ EXPLANATIONS = {
 @click.argument("code", metavar="[CODE]", required=False)
 @json_option
 def explain(code: str | None, as_json: bool) -> None:
-    """Say what the error CODE means and what helps; without CODE: list all codes. CODE `models`: list the models."""
+    """Explain the error CODE and how to resolve it; without CODE, list all codes. CODE `models` lists the models."""
     if code is None:
         _show_all(as_json)
         return
@@ -105,7 +105,7 @@ def _show_models(as_json: bool) -> None:
 
     names = sorted(ARCHITECTURES)
     if as_json:
-        console.write_json(names)
+        console.write_json("explain/1", {"models": names})
     else:
         click.echo(f"Models, by the model_type of their config.json:\n{', '.join(names)}")
 

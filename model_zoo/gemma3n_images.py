@@ -94,23 +94,25 @@ class Gemma3nWithSpecialTokens(Gemma3nForCausalLM):
     def __init__(self, c: Gemma3nConfig, layers: list[nn.Module], **options: Any):
         super().__init__(c, layers, **options)
         tower = c.vision
-        self.first_special = tower.vocab_offset if tower else 0
-        self.special_embeddings = nn.Embedding(tower.vocab_size, c.hidden_size) if tower else None
+        self.first_special, self.special_count = (tower.vocab_offset, tower.vocab_size) if tower else (0, 0)
+        self.special_embeddings = nn.Embedding(self.special_count, c.hidden_size) if tower else None
 
     def embed_tokens(self, input_ids: Tensor) -> Tensor:
         x = super().embed_tokens(input_ids)
         if self.special_embeddings is None:
             return x
-        index, last = input_ids - self.first_special, self.special_embeddings.num - 1
-        nearest = op.minimum(op.maximum(index, 0), last)
+        index = input_ids - self.first_special
+        nearest = op.minimum(op.maximum(index, 0), self.special_count - 1)
         rows = self.special_embeddings(nearest).astype(x.dtype)
         return op.where(op.expand_dims(op.equal(index, nearest), -1), rows, x)
 
 
 class Gemma3nWithImages(VisionLanguageModel):
-    """An image's tokens have the per-layer inputs of ``image_token_id``."""
+    """Gemma 3n with its image tower. The tokens of an image have the per-layer inputs of ``image_token_id``."""
 
-    def __init__(self, c: Gemma3nConfig, language_model: nn.Module):
+    language_model: Gemma3nForCausalLM
+
+    def __init__(self, c: Gemma3nConfig, language_model: Gemma3nForCausalLM):
         tower, projector = (MobileNetV5(c.vision), Projector(c, c.vision)) if c.vision else (None, None)
         super().__init__(language_model, tower, projector)
         self.image_token_id = c.image_token_id
