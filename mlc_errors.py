@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from collections.abc import Sequence
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -72,8 +73,6 @@ class InternalError(MLCError):
 
 def address_space() -> tuple[int, int] | None:
     """Bytes of addresses that this process may have, by ``ulimit -v``, and has; None without a limit."""
-    import resource
-
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY:
         return None
