@@ -150,14 +150,14 @@ class _Collector:
                 yield _access(part.buffer, tuple(Range(substitute(i, env), IntImm(1)) for i in part.indices), False, c)
 
     def _evaluate(self, s: Evaluate, c: _Context) -> Iterator[Access]:
-        """Yield the accesses of a call: an instruction reads its operands and writes the first; a hint has none.
+        """Yield the accesses of a call: an instruction reads its operands and writes the first ones; a hint has none.
 
         Other calls may read and write all their buffers.
         """
         assert isinstance(s.value, Call)
         name = s.value.op.removeprefix("intrinsic.")
-        known = name != s.value.op
-        if known and find_tensor_intrin(name).hint:
+        instruction = find_tensor_intrin(name) if name != s.value.op else None
+        if instruction is not None and instruction.hint:
             return
         for i, (load, extents) in enumerate(_operands(s.value)):
             if extents:
@@ -165,7 +165,7 @@ class _Collector:
             else:
                 box = tuple(Range(IntImm(0), size) for size in load.buffer.shape)
             yield _access(load.buffer, box, False, c)
-            if not known or i == 0:
+            if instruction is None or i < instruction.written:
                 yield _access(load.buffer, box, True, c)
 
 

@@ -12,6 +12,7 @@ from mlc_compiler.codegen import values as v
 from mlc_compiler.codegen.arithmetic import CodegenError
 from mlc_compiler.codegen.instructions import on_vectors
 from mlc_compiler.interp import run_prim_func
+from mlc_compiler.ir.expr import Call, IntImm
 from mlc_compiler.ir.structural import structural_equal
 from mlc_compiler.ir.visitor import walk
 from mlc_compiler.passes.lower_blocks import lower_blocks
@@ -27,8 +28,9 @@ from mlc_compiler.tir.intrinsics import (
     tensor_intrins,
     written_buffers,
 )
-from mlc_compiler.tir.nodes import Evaluate, PrimFunc
+from mlc_compiler.tir.nodes import Buffer, BufferLoad, Evaluate, PrimFunc
 from mlc_compiler.tir.schedule import Schedule, ScheduleError
+from mlc_compiler.tir.schedule.access import accesses_in
 from mlc_errors import MLCError
 
 
@@ -158,6 +160,14 @@ def product_of_pairs() -> PrimFunc:
     s.decompose_reduction("out", step)
     s.tensorize(s.get_loops("out_update")[1], "test.pmaddwd")
     return s.func
+
+
+def test_both_written_operands_of_an_instruction_are_writes():
+    """The atomic increment returns the old value and changes the counter."""
+    old, counter = Buffer("old", (1,), "uint32"), Buffer("counter", (1,), "uint32")
+    addresses = [Call("address_of", (BufferLoad(b, (IntImm(0),)),), "handle") for b in (old, counter)]
+    call = Call("intrinsic.cuda.atom.inc.u32", (*addresses, IntImm(7)), "handle")
+    assert [a.buffer for a in accesses_in(Evaluate(call)) if a.is_write] == [old, counter]
 
 
 def test_users_register_instructions_of_their_own():
