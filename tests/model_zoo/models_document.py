@@ -23,9 +23,9 @@ An architecture is a `model_type` of Hugging Face's config.json. Every variant i
 written by transformers (for an architecture without a class there: an equal model of another class, with names and
 layouts changed). It is converted, configured, compiled for the CPU, and its logits equal those of transformers in
 float32 within 1e-4 of the greatest logit: of all positions, of a prompt in chunks, token by token, and of two
-sequences in one batch (`tests/model_zoo`). Of encoders the hidden states are compared, of texts of different lengths in
-one call, of draft heads the results of all functions. Marked with 4 bits are variants that are also compared in
-q4f16_1, with the decoded weights.
+sequences in one batch (`tests/model_zoo`). For encoders, the hidden states of texts of different lengths in one call
+are compared; for draft heads, the results of all functions. Variants marked with 4 bits are also compared in q4f16_1,
+against the dequantized weights.
 
 The greatest error is the largest difference from transformers relative to the largest value compared at once, over all
 variants in float32 (`python -m tests.model_zoo.measure_errors`); where there is none, it has not been measured.
@@ -35,8 +35,8 @@ variants in float32 (`python -m tests.model_zoo.measure_errors`); where there is
 """
 TAIL = """
 A key of config.json that is neither read nor known to be harmless is refused by name, and so are values that change
-the computation in a way that is not implemented. Layers with a window, without rotation, or with a rotation of their
-own have a cache of their own.
+the computation in a way that is not implemented. Layers with a sliding window, without RoPE, or with other RoPE
+parameters have a KV cache of their own.
 
 ## Not supported, and why
 
@@ -48,19 +48,19 @@ own have a cache of their own.
 | LongRoPE's short factors in a long context | frequencies are fixed; a longer context takes the long factors |
 | dynamic NTK scaling beyond the trained context | likewise; within it, it changes nothing |
 | Qwen 1's logarithmic scaling of queries | acts beyond `seq_length` only, which is the longest context |
-| OPT 350M | norms after the parts of a layer, and embeddings of another width |
+| OPT 350M | post-norm layers, and embeddings of another width |
 | MPT with learned positions or norms of queries and keys | transformers does not compute them |
 | windows in Qwen2 | published configurations switch them off |
 | several layers of Pixtral's tower as input of the projector | published configurations take the last one |
-| pan and scan of Gemma 3 | images are taken as a whole, as by default |
-| LLaVA with other texts than Llama and Mistral, or several layers of the tower | LLaVA 1.5 and its like only |
-| numbered placeholders of images in Phi-3-vision's prompts | each is `image` between bars; images go in their order |
-| images of more than 1024 tokens in Qwen-VL | they are made smaller: scores take memory with the square |
-| sound in Gemma 3n and 4 | its towers are not used; messages with sound are refused |
+| pan and scan of Gemma 3 | images are processed as a whole, as by default |
+| LLaVA with text models other than Llama and Mistral, or several layers of the tower | only models like LLaVA 1.5 |
+| numbered placeholders of images in Phi-3-vision's prompts | each is `image` between bars; images are used in order |
+| images of more than 1024 tokens in Qwen-VL | they are downscaled: memory for scores grows quadratically |
+| images in Gemma 3n | its tower is convolutional (MobileNet v5); text works |
+| audio in Gemma 3n and 4 | the audio towers are not used |
 | videos | refused |
 | RWKV-7 with attention in some layers; its first checkpoints, with shares joined as `x_x` | refused by name |
-| layers for multi-token prediction: of MiMo-V2 and ERNIE 4.5 | they read hidden states before the last norm |
-| ... of models without a head in the table, in GGUF files; others than the first one | tensors are not used |
+| multi-token prediction (MTP) layers of Qwen3-Next and Qwen3.5 | their tensors are not used |
 | images at http:// | nothing is downloaded; files, data URLs and bytes are read |
 """
 
