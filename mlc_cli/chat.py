@@ -18,7 +18,6 @@ from mlc_cli.sampling_options import (
     sampling_options,
     with_draft,
 )
-from mlc_errors import MLCError
 
 if TYPE_CHECKING:
     from mlc_toolchain.prepare_plan import PrepareOptions
@@ -63,6 +62,5 @@ def chat(
         running.load(model, with_draft(preparing, draft), threads) as llm,
         guesses(model, preparing, draft, num_draft, threads) as speculation,
     ):
-        if not llm.has_chat_template:
-            raise MLCError("the model has no chat template", where=[model], hint="use generate --raw")
+        running.check_chat_template(llm)
         Conversation(llm, choice, max_tokens, system, speculation, as_json).run()

@@ -91,6 +91,8 @@ def generate(
         running.load(model, with_draft(preparing, draft), threads) as llm,
         guesses(model, preparing, draft, num_draft, threads) as speculation,
     ):
+        if as_chat:
+            running.check_chat_template(llm)
         sampling = choice.sampling(llm, max_tokens, top_logprobs)
         if llm.has_chat_template if as_chat is None else as_chat:
             ids, sampling = llm.chat_prompt([user_message(text, images)]), llm.with_chat_stops(sampling)

@@ -10,7 +10,7 @@ import click
 
 from mlc_cli import console
 from mlc_cli.preparing import prepared
-from mlc_errors import UsageError
+from mlc_errors import MLCError, UsageError
 
 if TYPE_CHECKING:
     from mlc_evaluation.observed import ModelFiles
@@ -45,6 +45,13 @@ def files(model: str, preparing: PrepareOptions, threads: int | None) -> ModelFi
     _check_threads(threads)
     made = prepared(model, preparing)
     return ModelFiles(made.folder, made.library, threads)
+
+
+def check_chat_template(llm: LLM) -> None:
+    """Raise MLCError for a model that does not continue text, and for one without a chat template."""
+    _ = llm.model  # raises where it turns texts into vectors
+    if not llm.has_chat_template:
+        raise MLCError("the model has no chat template", where=[str(llm.folder)], hint="use generate --raw")
 
 
 def _check_threads(threads: int | None) -> None:

@@ -66,8 +66,9 @@ def test_generate_raw_from_standard_input_as_json(folder, llm):
 def test_a_folder_without_template_is_continued(folder, llm):
     (folder / "chat_template.jinja").unlink()
     assert run(generate, folder, "-p", "hey", "--max-tokens", 4).stdout == answer_to(llm, "hey", 4) + "\n"
-    with pytest.raises(MLCError, match="no chat template"):
-        run(chat, folder)
+    for command, words in ((chat, ()), (generate, ("-p", "hey", "--chat"))):
+        with pytest.raises(MLCError, match="no chat template"):
+            run(command, folder, *words)
 
 
 def test_seed_and_temperature_reach_the_sampler(folder):
