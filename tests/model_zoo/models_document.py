@@ -56,11 +56,11 @@ parameters have a KV cache of their own.
 | LLaVA with text models other than Llama and Mistral, or several layers of the tower | only models like LLaVA 1.5 |
 | numbered placeholders of images in Phi-3-vision's prompts | each is `image` between bars; images are used in order |
 | images of more than 1024 tokens in Qwen-VL | they are downscaled: memory for scores grows quadratically |
-| images in Gemma 3n | its tower is convolutional (MobileNet v5); text works |
-| audio in Gemma 3n and 4 | the audio towers are not used |
+| audio in Gemma 3n and 4 | the audio towers are not used; messages with audio are refused |
 | videos | refused |
 | RWKV-7 with attention in some layers; its first checkpoints, with shares joined as `x_x` | refused by name |
-| multi-token prediction (MTP) layers of Qwen3-Next and Qwen3.5 | their tensors are not used |
+| MTP layers of MiMo-V2 and ERNIE 4.5 | they read hidden states before the last norm |
+| MTP layers of models without an `_mtp` row above, in GGUF files, and after the first one | their tensors are not used |
 | images at http:// | nothing is downloaded; files, data URLs and bytes are read |
 """
 
