@@ -60,7 +60,7 @@ parameters have a KV cache of their own.
 | videos | refused |
 | RWKV-7 with attention in some layers; its first checkpoints, with shares joined as `x_x` | refused by name |
 | MTP layers of MiMo-V2 and ERNIE 4.5 | they read hidden states before the last norm |
-| MTP layers of models without an `_mtp` row above, in GGUF files, and after the first one | their tensors are not used |
+| MTP layers: without an `_mtp` row above, in GGUF files, and after the first one | their tensors are not used |
 | images at http:// | nothing is downloaded; files, data URLs and bytes are read |
 """
 
