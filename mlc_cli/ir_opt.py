@@ -16,7 +16,7 @@ Passes, in the order in which a compilation runs them (--list describes each):
   inline-calls eliminate-dead make-entries resolve-match-casts keep-schedules
   verify fold-constants common-subexpressions channels-last fuse-attention absorb-transposes
   legalize annotate-patterns fuse-ops fuse-tensor-functions copy-results
-  count-operations mark-activations quantized-products bfloat16-products
+  count-operations mark-activations quantized-matmuls bfloat16-matmuls
   apply-schedules pack-layouts
   lower-blocks lift-allocs vectorize-short-loops interleave-reductions
   plan-memory observe-kernels place-barriers lower-math

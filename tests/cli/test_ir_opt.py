@@ -116,7 +116,7 @@ def test_a_list_of_passes_is_the_passes_one_by_one(module_file: Path, capsys: py
 def test_the_whole_compilation_can_be_given_by_name(module_file: Path, capsys: pytest.CaptureFixture[str]):
     target = Target("cpu:x86-64-v3")
     names = ",".join(step.name for step in (*entries(), *pipeline(target)))
-    assert "quantized-products" in names
+    assert "quantized-matmuls" in names
     text = printed(capsys, module_file, "-p", names, "--device", "cpu:x86-64-v3")
     expected = run_passes(parse(MODULE), (*entries(), *pipeline(target)))
     assert text == script(expected) + "\n"

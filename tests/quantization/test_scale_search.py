@@ -57,7 +57,7 @@ def test_what_the_dtype_cannot_hold_is_refused(name, value):
         encode_rows(lambda: [weights], weights.shape, SCHEMES[name], SCHEMES[name].layout)
 
 
-def test_the_documented_error_of_the_code_book():
+def test_the_documented_error_of_the_codebook():
     book, weights = SCHEMES["q4f16_nl"], np.random.default_rng(2).standard_normal((256, 1024)).astype(np.float16)
     total = np.square(weights.astype(np.float64)).sum()
     assert round((group_errors(weights, book).sum() / total) ** 0.5, 3) == 0.073
@@ -70,7 +70,7 @@ def test_the_documented_errors_of_more_bits(name, error):
     assert round((group_errors(weights, scheme).sum() / total) ** 0.5, 3) == error
 
 
-def test_a_group_of_code_book_values_is_kept_exactly():
+def test_a_group_of_codebook_values_is_kept_exactly():
     book = SCHEMES["q4f16_nl"]
     weights = np.tile(np.array(book.values, np.float16) / 128, (1, 2))
     assert np.array_equal(decode(encode(weights, book), book, 32), weights)

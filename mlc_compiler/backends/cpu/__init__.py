@@ -14,12 +14,12 @@ from .instructions import INSTRUCTIONS
 from .kernels import emit_kernels
 from .machine import CPU_KIND
 from .operators import kernels_of
-from .passes.bfloat16_products import Bfloat16Products
+from .passes.bfloat16_matmuls import Bfloat16Matmuls
 from .passes.channels_last import ChannelsLast
 from .passes.fuse_attention import FuseAttention
 from .passes.interleave_reductions import InterleaveReductions
 from .passes.place_barriers import PlaceBarriers
-from .passes.quantized_products import QuantizedProducts
+from .passes.quantized_matmuls import QuantizedMatmuls
 from .passes.vectorize_short_loops import VectorizeShortLoops
 from .schedules import CPU_RULES
 from .team import TeamRuntime
@@ -37,12 +37,12 @@ class CpuBackend(Backend):
     def lowering(self, target: Target, optimization: Optimization) -> Lowering:
         scheduled = optimization.schedules
         narrow = scheduled and optimization.activation_bits == 8
-        products = QuantizedProducts(target, optimization.activation_bits if scheduled else None)
+        products = QuantizedMatmuls(target, optimization.activation_bits if scheduled else None)
         return Lowering(
             graph=(ChannelsLast(), FuseAttention()) if scheduled else (),
             operators=kernels_of(target, narrow) if scheduled else {},
             gates=products.gates,
-            kernels=(products, *((Bfloat16Products(target),) if narrow else ())),
+            kernels=(products, *((Bfloat16Matmuls(target),) if narrow else ())),
             rules=CPU_RULES if scheduled else (),
             loops=(VectorizeShortLoops(target), InterleaveReductions(target)),
             calls=(PlaceBarriers(),),

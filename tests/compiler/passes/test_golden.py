@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mlc_compiler.backends.cpu.passes.bfloat16_products import Bfloat16Products
+from mlc_compiler.backends.cpu.passes.bfloat16_matmuls import Bfloat16Matmuls
 from mlc_compiler.passes.base import Pass
 from mlc_compiler.passes.observe_kernels import ObserveKernels
 from mlc_compiler.pipeline import entries, methods, pipeline
@@ -23,7 +23,7 @@ def _folder(step: Pass) -> str:
 
 STEPS = (*entries(), *methods(), ObserveKernels(), *(step for target in TARGETS for step in pipeline(target)))
 PASSES: dict[str, Pass] = {_folder(step): step for step in STEPS}  # of the last target, where several have a pass
-PASSES["bfloat16_products"] = Bfloat16Products(Target("cpu:znver4"))  # the others do not multiply pairs
+PASSES["bfloat16_matmuls"] = Bfloat16Matmuls(Target("cpu:znver4"))  # the others do not multiply pairs
 CASES = sorted(HERE.glob("*/*.py"))
 
 

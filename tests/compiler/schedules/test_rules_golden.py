@@ -25,7 +25,7 @@ def _folder(rule: Rule) -> str:
     return re.sub(r"\B([A-Z])", r"_\1", type(rule).__name__).lower()
 
 
-TARGETS = {"pair_product": AVX512}
+TARGETS = {"bfloat16_matmul": AVX512}
 RULES = {_folder(rule): type(rule).__name__ for rule in CPU_RULES}
 
 

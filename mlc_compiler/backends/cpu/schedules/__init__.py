@@ -1,18 +1,18 @@
 """Default schedule rules for CPUs, in the order in which they are tried."""
 
 from ....schedules.fallback import Fallback
+from .bfloat16_matmul import Bfloat16Matmul
 from .column_reduction import ColumnReduction
 from .convolution import Convolution
 from .expert_product import ExpertProduct
 from .matmul import Matmul
-from .pair_product import PairProduct
-from .quantized_product import QuantizedProduct
+from .quantized_matmul import QuantizedMatmul
 from .rowwise import Elementwise, RowReduction
 from .wide_reduction import WideReduction
 
 CPU_RULES = (
-    QuantizedProduct(),
-    PairProduct(),
+    QuantizedMatmul(),
+    Bfloat16Matmul(),
     Matmul(),
     Convolution(),
     ExpertProduct(),

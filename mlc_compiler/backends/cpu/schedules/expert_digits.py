@@ -1,4 +1,4 @@
-"""Kernels of matmuls with quantized expert weights in integers; ``quantized/products.py`` has the formula."""
+"""Kernels of matmuls with quantized expert weights in integers; ``quantized/matmuls.py`` has the formula."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ....tir.schedule.prefetch import LINE
 from ....tir.schedule.tree import root_of
 from ..machine import Cpu
 from ..quantized.experts import DIGITS, QuantizedExperts, match_quantized_experts
+from ..quantized.matmuls import Activations, Rows, Words
 from ..quantized.plan import BYTES, Plan
-from ..quantized.products import Activations, Rows, Words
 from .expert_loops import multiply_digits
 from .expert_runs import Runs
 from .prefetching import IN_FLIGHT
-from .quantized_product import prepare_activations
+from .quantized_matmul import prepare_activations
 
 WORDS_OF_LINE = LINE // 4
 

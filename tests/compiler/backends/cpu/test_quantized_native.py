@@ -8,14 +8,14 @@ import pytest
 from mlc_compiler import build
 from mlc_compiler.backends.cpu.instructions import DOT_PRODUCTS, DotProduct
 from mlc_compiler.backends.cpu.machine import Cpu
-from mlc_compiler.backends.cpu.quantized.products import MIN_MAGNITUDE
+from mlc_compiler.backends.cpu.quantized.matmuls import MIN_MAGNITUDE
 from mlc_compiler.ir.expr import Var
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.target import Target
 from tests.compiler.backends.cpu.dot_products import dots, operands
 from tests.compiler.schedules.meaning import random_arguments, scheduled
 from tests.compiler.schedules.test_matmul import bias_and_residual, quantized
-from tests.compiler.schedules.test_quantized_products import NORMAL_FLOAT, Codes, gated, in_fixed_point, rewritten
+from tests.compiler.schedules.test_quantized_matmuls import NORMAL_FLOAT, Codes, gated, in_fixed_point, rewritten
 
 HERE = Cpu.of(Target("cpu"))
 TARGETS = {
@@ -49,7 +49,7 @@ def test_machine_code(codes: Codes, activation_bits: int, to: Target) -> None:
     k = 2 * codes.group + 8
     func = quantized(Var("n"), 64, k, codes.bits, codes.group, codes.layout, bias_and_residual, codes.values)
     func = scheduled(rewritten(func, to, activation_bits), to)
-    assert func.attrs["schedule"] == "QuantizedProduct"
+    assert func.attrs["schedule"] == "QuantizedMatmul"
     compiled = build(IRModule({"f": func}), to)["f"]
     original = quantized(Var("n"), 64, k, codes.bits, codes.group, codes.layout, bias_and_residual, codes.values)
     for extreme in (None, 0, 2**32 - 1):

@@ -48,7 +48,7 @@ def test_codes(unpacking: Unpacking, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("first", range(-128, 128, 16))
-def test_entries_of_code_books(first: int, dtype: str) -> None:
+def test_entries_of_codebooks(first: int, dtype: str) -> None:
     """Tables of all numbers from -128 to 127, in an order that is not sorted."""
     entries = np.roll(np.arange(first, first + 16), 5).astype(np.int8)
     codes = _every_code(BOOK4)

@@ -94,7 +94,7 @@ class Module:
             {
                 "tir.noalias": True,
                 "num_outputs": 1,
-                "quantized_product": {
+                "quantized_matmul": {
                     "dot": "dot4.avx2.signed",
                     "columns": 8,
                     "rows": 64,

@@ -9,7 +9,7 @@ import pytest
 from mlc_compiler import build
 from mlc_compiler.backends.cpu.instructions.bfloat16 import DOT2_PAIRS
 from mlc_compiler.backends.cpu.machine import Cpu
-from mlc_compiler.backends.cpu.passes.bfloat16_products import Bfloat16Products
+from mlc_compiler.backends.cpu.passes.bfloat16_matmuls import Bfloat16Matmuls
 from mlc_compiler.ir.expr import ExprLike
 from mlc_compiler.ir.expr import Var as Size
 from mlc_compiler.ir.module import IRModule
@@ -28,7 +28,7 @@ N = Size("n")
 
 
 def rewritten(func: PrimFunc, to: Target = AVX512) -> PrimFunc:
-    return Bfloat16Products(to).run(IRModule({"f": func}))["f"]
+    return Bfloat16Matmuls(to).run(IRModule({"f": func}))["f"]
 
 
 def weighted(rows: tuple[ExprLike, ...], columns: int, k: int) -> PrimFunc:
@@ -52,7 +52,7 @@ def test_rows_and_sizes(rows: tuple[ExprLike, ...], columns: int, k: int, n: int
     func = weighted(rows, columns, k)
     result = scheduled(rewritten(func), AVX512)
     verify(IRModule({"f": result}))
-    assert result.attrs["schedule"] == "PairProduct"
+    assert result.attrs["schedule"] == "Bfloat16Matmul"
     inputs = random_arguments(func, {"n": n})
     loops = lowered(result)
     for variant in (result, loops, Backwards()(loops)):
@@ -65,7 +65,7 @@ def test_blocks_before_the_product() -> None:
     x, w = te.placeholder((N, 8), "float32", "x"), te.placeholder((16, 8), "bfloat16", "w")
     func = te.create_prim_func([x, w, get_operator("linear").te(silu(x), w)])
     result = scheduled(rewritten(func), AVX512)
-    assert result.attrs["schedule"] == "PairProduct"
+    assert result.attrs["schedule"] == "Bfloat16Matmul"
     inputs = random_arguments(func, {"n": 5})
     numbers = inputs[0] / (1 + np.exp(-inputs[0]))
     (got,) = run(lowered(result), inputs)
@@ -91,14 +91,14 @@ def test_other_products_stay(func: PrimFunc, to: Target) -> None:
 
 def test_functions_are_rewritten_one_by_one() -> None:
     """So that the pipeline runs the pass on several at once."""
-    assert isinstance(Bfloat16Products(AVX512), FunctionPass)
+    assert isinstance(Bfloat16Matmuls(AVX512), FunctionPass)
 
 
 @pytest.mark.parametrize(("options", "rounds"), [("O3", True), ("act=16", False), ("O2", False), ("O1", False)])
 def test_options(options: str, rounds: bool) -> None:
     """Only where activations may have eight bits."""
     steps = pipeline(AVX512, Optimization.parse(options))
-    assert any(isinstance(step, Bfloat16Products) for step in steps) == rounds
+    assert any(isinstance(step, Bfloat16Matmuls) for step in steps) == rounds
 
 
 @pytest.mark.skipif(not Cpu.of(Target("cpu")).has(DOT2_PAIRS.requires), reason="this CPU has no such instruction")

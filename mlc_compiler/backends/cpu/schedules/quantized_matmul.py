@@ -1,4 +1,4 @@
-"""Schedule of matmuls with quantized weights; ``quantized/products.py`` has the computation."""
+"""Schedule of matmuls with quantized weights; ``quantized/matmuls.py`` has the computation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ....tir.index_map import IndexMap
 from ....tir.intrinsics import find_tensor_intrin
 from ....tir.nodes import Buffer, BufferLoad, PrimFunc
 from ....tir.schedule import Schedule
-from ..passes.quantized_products import PLAN
+from ..passes.quantized_matmuls import PLAN
 from .lanes import reduce_in_lanes
 from .prefetching import prefetch_weight
 
@@ -57,8 +57,8 @@ class _Tile:
         return replace(self, rows=min(self.rows, round_up(count, together)), rows_in_registers=together)
 
 
-class QuantizedProduct(TunableRule):
-    """Schedule of the functions that ``QuantizedProducts`` rewrote.
+class QuantizedMatmul(TunableRule):
+    """Schedule of the functions that ``QuantizedMatmuls`` rewrote.
 
     Tiles of rows by columns run in parallel. In a tile, for each group, the weights are unpacked into registers, then
     multiplied with the digits of each row; the digits of a tile's rows are contiguous. Choices: the tile's sizes.

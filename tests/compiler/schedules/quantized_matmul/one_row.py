@@ -13,7 +13,7 @@ class Module:
             {
                 "tir.noalias": True,
                 "num_outputs": 1,
-                "quantized_product": {
+                "quantized_matmul": {
                     "dot": "dot4.avx2",
                     "columns": 8,
                     "rows": 64,
@@ -145,7 +145,7 @@ class Module:
             {
                 "tir.noalias": True,
                 "num_outputs": 1,
-                "quantized_product": {
+                "quantized_matmul": {
                     "dot": "dot4.avx2",
                     "columns": 8,
                     "rows": 64,
@@ -157,7 +157,7 @@ class Module:
                     "2": T.index_map(lambda i0, i1: (i0 // 8, i1, i0 % 8)),
                 },
                 "tir.is_scheduled": True,
-                "schedule": "QuantizedProduct",
+                "schedule": "QuantizedMatmul",
             }
         )
         step = T.decl_buffer((1, 2, 1), "float32")

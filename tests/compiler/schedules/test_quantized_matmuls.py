@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlc_compiler.backends.cpu.passes.quantized_products import QuantizedProducts
+from mlc_compiler.backends.cpu.passes.quantized_matmuls import QuantizedMatmuls
 from mlc_compiler.ir.expr import Var
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.ir.visitor import walk
@@ -26,7 +26,7 @@ STEPS = {8: 127, 16: 127 * 256 + 127}
 
 
 def rewritten(func: PrimFunc, to: Target = AVX512, activation_bits: int | None = 16) -> PrimFunc:
-    return QuantizedProducts(to, activation_bits).run(IRModule({"f": func}))["f"]
+    return QuantizedMatmuls(to, activation_bits).run(IRModule({"f": func}))["f"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def check(func: PrimFunc, codes: Codes, to: Target, activation_bits: int = 16, s
     """Assert that the result is the matmul of quantized activations, up to float32 rounding of sums."""
     result = scheduled(rewritten(func, to, activation_bits), to)
     verify(IRModule({"f": result}))
-    assert result.attrs["schedule"] == "QuantizedProduct"
+    assert result.attrs["schedule"] == "QuantizedMatmul"
     inputs = random_arguments(func, sizes or {})
     x, words, scales = inputs[:3]
     expected = in_fixed_point(x, codes.group, activation_bits) @ codes.weights(words, scales, x.shape[1]).T
@@ -92,7 +92,7 @@ def check(func: PrimFunc, codes: Codes, to: Target, activation_bits: int = 16, s
 def test_every_instruction(dot: str, to: Target, codes: Codes, activation_bits: int) -> None:
     func = quantized(3, 32, 2 * codes.group, codes.bits, codes.group, values=codes.values)
     result = check(func, codes, to, activation_bits)
-    assert dot == result.attrs["quantized_product"]["dot"]
+    assert dot == result.attrs["quantized_matmul"]["dot"]
     assert any(dot == block for block in tensorized(result))
 
 
@@ -105,7 +105,7 @@ def test_every_instruction(dot: str, to: Target, codes: Codes, activation_bits: 
     ],
     ids=lambda codes: f"{codes.bits}-{codes.group}-{codes.layout}{'-book' if codes.values else ''}",
 )
-def test_bits_groups_layouts_code_books(codes: Codes, to: Target) -> None:
+def test_bits_groups_layouts_codebooks(codes: Codes, to: Target) -> None:
     """Includes a partial last group."""
     k = 2 * codes.group + 8
     check(quantized(2, 32, k, codes.bits, codes.group, codes.layout, values=codes.values), codes, to)
@@ -133,7 +133,7 @@ def test_halves_that_are_combined(rows: int | Var, codes: Codes, to: Target) -> 
     func = quantized(rows, 96, 2 * codes.group + 8, codes.bits, codes.group, codes.layout, gated)
     result = scheduled(rewritten(func, to, 8), to)
     verify(IRModule({"f": result}))
-    assert result.attrs["quantized_product"]["sides"] == 2
+    assert result.attrs["quantized_matmul"]["sides"] == 2
     x, words, scales, residual, _ = inputs = random_arguments(func, {"n": 5})
     whole = in_fixed_point(x, codes.group, 8) @ codes.weights(words, scales, x.shape[1]).T
     expected = whole[:, :48] * whole[:, 48:] + residual
@@ -145,11 +145,11 @@ def test_halves_that_are_combined(rows: int | Var, codes: Codes, to: Target) -> 
 
 def test_which_gates_join_a_product() -> None:
     """Those of matrices in integers, whose halves the lanes of the instruction divide."""
-    gates = QuantizedProducts(AVX512, 8).gates
+    gates = QuantizedMatmuls(AVX512, 8).gates
     codes, other = (quantized(1, columns, 64) for columns in (96, 80))
     assert gates.dtypes == {"float32"} and gates.fits([codes]) and not gates.fits([other])
     assert not gates.fits([product((1,), 96, 64)])
-    assert not QuantizedProducts(AVX512, None).gates.dtypes
+    assert not QuantizedMatmuls(AVX512, None).gates.dtypes
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 65, 66, 67])

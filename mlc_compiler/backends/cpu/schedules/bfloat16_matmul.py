@@ -12,7 +12,7 @@ from ....tir.nodes import Buffer, PrimFunc
 from ....tir.schedule import Schedule
 from ..instructions.bfloat16 import DOT2_PAIRS, LANES
 from ..machine import Cpu
-from ..passes.bfloat16_products import match_pairs
+from ..passes.bfloat16_matmuls import match_pairs
 from .prefetching import prefetch_weight
 from .register_tiles import check_elementwise, unroll_around_lanes
 from .row_tiles import row_tiles, tile_rows
@@ -23,11 +23,11 @@ VECTORS = 2  # of columns in a tile
 ROWS_TOGETHER = 4  # rows of activations that are stored together: more streams fall into the same sets of the cache
 
 
-class PairProduct(Rule):
+class Bfloat16Matmul(Rule):
     """``x[m, k] * w[n, k]`` of bfloat16 numbers with float32 sums, and element-wise blocks around it.
 
     Weights are stored in tiles of columns, the two numbers of a pair next to each other. Activations that the function
-    computes, such as those rounded by ``Bfloat16Products``, are stored once for all tiles, in pieces of some rows and
+    computes, such as those rounded by ``Bfloat16Matmuls``, are stored once for all tiles, in pieces of some rows and
     steps. Column tiles run in parallel.
     """
 

@@ -15,7 +15,7 @@ class Module:
             {
                 "tir.noalias": True,
                 "num_outputs": 1,
-                "quantized_product": {
+                "quantized_matmul": {
                     "dot": "dot4.avx2",
                     "columns": 8,
                     "rows": 64,
@@ -161,7 +161,7 @@ class Module:
             {
                 "tir.noalias": True,
                 "num_outputs": 1,
-                "quantized_product": {
+                "quantized_matmul": {
                     "dot": "dot4.avx2",
                     "columns": 8,
                     "rows": 64,
@@ -173,7 +173,7 @@ class Module:
                     "2": T.index_map(lambda i0, i1: (i0 // 8, i1, i0 % 8)),
                 },
                 "tir.is_scheduled": True,
-                "schedule": "QuantizedProduct",
+                "schedule": "QuantizedMatmul",
             }
         )
         n = T.int64()

@@ -1,10 +1,10 @@
 # ruff: noqa
-# Codes of 6 bits: the high plane has the upper two bits of each step of four codes in the bytes of a word.
+# 8-bit activations: one digit, one dot product of bytes; the zero point is a correction of the sums.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)
     def product(
-        var_x: T.handle, q: T.Buffer((16, 12), "uint32"), scale: T.Buffer((16, 2), "float16"), var_matmul: T.handle
+        var_x: T.handle, q: T.Buffer((16, 8), "uint32"), scale: T.Buffer((16, 2), "float16"), var_matmul: T.handle
     ):
         T.func_attr({"tir.noalias": True, "num_outputs": 1})
         n = T.int64()
@@ -15,26 +15,12 @@ class Module:
         for i0, i1 in T.grid(16, 64):
             with T.block("dequantize"):
                 v_i0, v_i1 = T.axis.remap("SS", [i0, i1])
-                T.reads(
-                    q[v_i0, v_i1 // 32 * 6 + v_i1 % 32 // 8],
-                    q[v_i0, v_i1 // 32 * 6 + (4 + (v_i1 % 32 // 8 * 2 + v_i1 % 32 % 2) // 4)],
-                    scale[v_i0, v_i1 // 32],
-                )
+                T.reads(q[v_i0, v_i1 // 8], scale[v_i0, v_i1 // 32])
                 T.writes(dequantize[v_i0, v_i1])
-                T.block_attr({"quantized": {"bits": 6, "group": 32, "layout": "NK", "values": ()}})
+                T.block_attr({"quantized": {"bits": 4, "group": 32, "layout": "NK", "values": ()}})
                 dequantize[v_i0, v_i1] = T.Cast(
                     "float32",
-                    T.Cast(
-                        "int32",
-                        q[v_i0, v_i1 // 32 * 6 + v_i1 % 32 // 8] >> T.Cast("uint32", v_i1 % 32 % 8 * 4) & T.uint32(15)
-                        | (
-                            q[v_i0, v_i1 // 32 * 6 + (4 + (v_i1 % 32 // 8 * 2 + v_i1 % 32 % 2) // 4)]
-                            >> T.Cast("uint32", v_i1 % 32 // 2 % 4 * 8 + (v_i1 % 32 // 8 * 2 + v_i1 % 32 % 2) % 4 * 2)
-                            & T.uint32(3)
-                        )
-                        << T.uint32(4),
-                    )
-                    - T.int32(31),
+                    T.Cast("int32", q[v_i0, v_i1 // 8] >> T.Cast("uint32", v_i1 % 8 * 4) & T.uint32(15)) - T.int32(7),
                 ) * T.Cast("float32", scale[v_i0, v_i1 // 32])
         for i0, i1, k in T.grid(n, 16, 64):
             with T.block("matmul"):
@@ -55,14 +41,14 @@ class Module:
 class Module:
     @T.prim_func(private=True)
     def product(
-        var_x: T.handle, q: T.Buffer((16, 12), "uint32"), scale: T.Buffer((16, 2), "float16"), var_matmul: T.handle
+        var_x: T.handle, q: T.Buffer((16, 8), "uint32"), scale: T.Buffer((16, 2), "float16"), var_matmul: T.handle
     ):
         T.func_attr(
             {
                 "tir.noalias": True,
                 "num_outputs": 1,
-                "quantized_product": {
-                    "dot": "dot4.avx2.x2",
+                "quantized_matmul": {
+                    "dot": "dot4.avx2.x8",
                     "columns": 8,
                     "rows": 64,
                     "rows_in_registers": 4,
@@ -86,17 +72,11 @@ class Module:
         for g, step_1, n0 in T.grid(2, 8, 16):
             with T.block("words"):
                 v_g, v_step, v_n0 = T.axis.remap("SSS", [g, step_1, n0])
-                T.reads(
-                    q[v_n0, v_g * 6 + (v_step // 8 * 6 + v_step % 8 // 2)],
-                    q[v_n0, v_g * 6 + (v_step // 8 * 6 + (4 + v_step % 8 // 4))],
-                )
+                T.reads(q[v_n0, v_g * 4 + v_step // 2])
                 T.writes(words[v_g, v_step, v_n0])
-                words[v_g, v_step, v_n0] = q[v_n0, v_g * 6 + (v_step // 8 * 6 + v_step % 8 // 2)] >> T.Cast(
-                    "uint32", v_step % 8 % 2 * 4
-                ) & T.uint32(252645135) | (
-                    q[v_n0, v_g * 6 + (v_step // 8 * 6 + (4 + v_step % 8 // 4))] >> T.Cast("uint32", v_step % 8 % 4 * 2)
-                    & T.uint32(50529027)
-                ) << T.uint32(4)
+                words[v_g, v_step, v_n0] = q[v_n0, v_g * 4 + v_step // 2] >> T.Cast(
+                    "uint32", v_step % 2 * 4
+                ) & T.uint32(252645135)
         for row, g, k in T.grid(n, 2, 32):
             with T.block("largest"):
                 v_row, v_g, v_k = T.axis.remap("SSR", [row, g, k])
@@ -135,7 +115,7 @@ class Module:
                 T.writes(correction[v_row, v_g])
                 with T.init():
                     correction[v_row, v_g] = T.int32(0)
-                correction[v_row, v_g] = correction[v_row, v_g] + fixed[v_row, v_g, v_step, v_byte] * T.int32(-31)
+                correction[v_row, v_g] = correction[v_row, v_g] + fixed[v_row, v_g, v_step, v_byte] * T.int32(-7)
         for row, g, which, n0, step_1, byte in T.grid(n, 2, 1, 16, 8, 4):
             with T.block("dots"):
                 v_row, v_g, v_which, v_n0, v_step, v_byte = T.axis.remap("SSSSRR", [row, g, which, n0, step_1, byte])

@@ -53,7 +53,7 @@ class Module:
                 "activations": (0,),
                 "layouts": {"1": T.index_map(lambda i0, i1: (i0 // 16, i1 // 2, i0 % 16, i1 % 2))},
                 "tir.is_scheduled": True,
-                "schedule": "PairProduct",
+                "schedule": "Bfloat16Matmul",
             }
         )
         n = T.int64()

@@ -18,7 +18,7 @@ from ..machine import Cpu
 
 
 @dataclass(frozen=True)
-class Bfloat16Products(FunctionPass):
+class Bfloat16Matmuls(FunctionPass):
     """Round float32 activations to bfloat16 where they are multiplied with a bfloat16 weight; sums stay float32.
 
     Needs: fused, unscheduled tensor functions with the attribute ``activations``. Applies when the target multiplies
@@ -26,7 +26,7 @@ class Bfloat16Products(FunctionPass):
     change.
     """
 
-    name = "bfloat16-products"
+    name = "bfloat16-matmuls"
     target: Target
 
     def function(self, func: PrimFunc, name: str) -> PrimFunc:

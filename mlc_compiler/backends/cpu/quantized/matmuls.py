@@ -27,7 +27,7 @@ MIN_MAGNITUDE = 1e-30  # groups with a smaller maximum are treated as zero: the 
 
 
 def integer_product(plan: Plan, activation: Buffer, codes: Buffer, scale: Buffer, out: Buffer) -> PrimFunc:
-    """The tensor function of the matmul, in the blocks that ``QuantizedProduct`` schedules.
+    """The tensor function of the matmul, in the blocks that ``QuantizedMatmul`` schedules.
 
     activation: float32 [..., K]; codes, scale: the 2-d operands of ``dequantize``; out: float32 [..., N]. Leading axes
     are flattened to rows.

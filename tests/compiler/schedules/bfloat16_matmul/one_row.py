@@ -35,7 +35,7 @@ class Module:
                 "num_outputs": 1,
                 "layouts": {"1": T.index_map(lambda i0, i1: (i0 // 16, i1 // 2, i0 % 16, i1 % 2))},
                 "tir.is_scheduled": True,
-                "schedule": "PairProduct",
+                "schedule": "Bfloat16Matmul",
             }
         )
         matmul_local = T.decl_buffer((1, 16), "float32", scope="local")

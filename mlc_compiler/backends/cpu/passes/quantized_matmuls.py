@@ -1,4 +1,4 @@
-"""Rewrite matmuls with quantized weights to integer dot products; see ``quantized/products.py``."""
+"""Rewrite matmuls with quantized weights to integer dot products; see ``quantized/matmuls.py``."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from ....tir.schedule.blocks import block_nest
 from ....tir.schedule.tree import replace_stmts, root_of, with_allocs
 from ..machine import Cpu
 from ..quantized.experts import DIGITS, match_quantized_experts
+from ..quantized.matmuls import integer_product
 from ..quantized.plan import Plan, Weight
-from ..quantized.products import integer_product
 
-PLAN = "quantized_product"
+PLAN = "quantized_matmul"
 DIGITS_OF_BITS = {8: 1, 16: 2}
 
 
 @dataclass(frozen=True)
-class QuantizedProducts(Pass):
+class QuantizedMatmuls(Pass):
     """Rewrite matmuls with group-quantized weights as sums of integer dot products.
 
     Needs: fused, unscheduled tensor functions whose dequantization has the attribute ``quantized``. Applies when the
     target has a dot product of bytes whose lanes divide the columns; marks rewritten functions with the attribute
-    ``quantized_product``. Expert matmuls are only marked with ``expert_digits``: the schedule rule ``ExpertProduct``
+    ``quantized_matmul``. Expert matmuls are only marked with ``expert_digits``: the schedule rule ``ExpertProduct``
     builds their kernel. activation_bits: width of the quantized activations, 8 or 16; None disables
     the pass.
     """
 
-    name = "quantized-products"
+    name = "quantized-matmuls"
     target: Target
     activation_bits: int | None = 8
 
