@@ -257,8 +257,8 @@ class TIRPrinter:
         low, extent = r.min, r.extent
         if isinstance(extent, IntImm) and extent.value == 1 and extent.dtype == low.dtype:
             return self.e.expr(low)
-        if is_const(low, 0) and low.dtype == "int64":
-            return f"0:{self.e.expr(extent)}"
+        if is_const(low, 0):
+            return f"{self.e.expr(low)}:{self.e.expr(extent)}"
         if isinstance(low, IntImm) and isinstance(extent, IntImm) and low.dtype == extent.dtype == "int64":
             return f"{low.value}:{low.value + extent.value}"
         return f"{self.e.expr(low)}:{self.e.sum(low, extent)}"

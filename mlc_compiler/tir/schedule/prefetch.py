@@ -8,7 +8,7 @@ from math import prod
 from ...ir import dtype as dt
 from ...ir.expr import Call, IntImm, PrimExpr, Var, cast, const, is_const, minimum
 from ...ir.simplify import Analyzer, key
-from ...ir.visitor import substitute
+from ...ir.visitor import substitute, walk
 from ..nodes import (
     Block,
     BlockRealize,
@@ -36,7 +36,8 @@ def prefetch(func: PrimFunc, name: str, var: Var, index: int, distance: int) -> 
 
     Past the last iteration, the prefetch continues in the next iteration of the enclosing loop, if any. Returns the
     block of the prefetches, the first statement of an iteration. Raises ScheduleError when the block is not inside the
-    loop, or when the region that it reads is not a box of constant extents.
+    loop, when the buffer is allocated inside the loop, or when the region that the block reads is not a box of constant
+    extents.
     """
     path = loop_path(func, var)
     loop = path[-1]
@@ -50,6 +51,8 @@ def prefetch(func: PrimFunc, name: str, var: Var, index: int, distance: int) -> 
     reads = [a for a in accesses_in(loop.body) if a.buffer is source and a.block_name == name and not a.is_write]
     if not reads:
         raise ScheduleError(f"prefetch: block {name!r} is not inside loop {var.name!r}")
+    if any(source is b for block in walk(loop.body) if isinstance(block, Block) for b in block.alloc_buffers):
+        raise ScheduleError(f"prefetch: {source.name!r} is allocated inside loop {var.name!r}")
     analyzer = analyzer_at(path)
     box = _constant_box(source, hull(reads, analyzer), analyzer)
     later = _later(path, distance)

@@ -16,6 +16,7 @@ from mlc_compiler.tir.nodes import PrimFunc
 from mlc_compiler.tir.schedule import Schedule, ScheduleError
 from mlc_compiler.verifier import verify
 from tests.compiler.codegen.native import assembly
+from tests.compiler.schedule.operators import CASES
 
 ROWS, DEPTH = 6, 128
 LATER = "T.min(i + (k_0 + 2) // 4, 5), (k_0 + 2) % 4 * 32"
@@ -124,7 +125,15 @@ def test_lines_of_rows_that_are_shorter_than_a_line() -> None:
     assert "A[T.min(k+2,7),ax1*16,0]" in text
 
 
-def test_a_buffer_with_sizes_of_32_bits_prints_and_parses() -> None:
+def test_a_buffer_of_the_loop_itself_is_refused() -> None:
+    s = Schedule(CASES["outer-block"]().func)
+    outer = s.get_loops("outer")[0]
+    with pytest.raises(ScheduleError, match="'t' is allocated inside loop 'i'"):
+        s.prefetch("b", outer, 0, 1)
+
+
+@pytest.mark.parametrize("loop", [0, 1])
+def test_a_buffer_with_sizes_of_32_bits_prints_and_parses(loop: int) -> None:
     func = parse(
         """
 @T.prim_func
@@ -136,7 +145,7 @@ def main(A: T.Buffer((T.int32(6), T.int32(8)), "float32"), B: T.Buffer((T.int32(
 """
     )
     s = Schedule(func)
-    s.prefetch("B", s.get_loops("B")[1], 0, 3)
+    s.prefetch("B", s.get_loops("B")[loop], 0, 3)
     assert first_difference(parse(script(s.func)), s.func) is None
 
 
