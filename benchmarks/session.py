@@ -16,6 +16,7 @@ import pty
 import re
 import select
 import shlex
+import signal
 import struct
 import subprocess
 import sys
@@ -38,8 +39,6 @@ Recorded by `benchmarks/session.py`, which writes this file, in a terminal witho
 Below each command are the seconds that it took, and the load of the machine in the minute before: how many processes
 wanted its {cores} cores ({machine}).
 """
-LEADER = 'trap : INT; "$@"; status=$?; sleep 0.2; exit $status'
-"""The session leader: when it exits, the kernel discards output that has not been read yet, so it exits later."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,9 @@ class Terminal:
         self.process, self.file = pty.fork()
         if self.process == 0:
             os.chdir(folder)
-            os.execvpe("sh", ["sh", "-c", LEADER, "sh", *shlex.split(command.line)], {**inherited, **changed})
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # else ignored under a background job of a shell
+            program, *arguments = shlex.split(command.line)
+            os.execvpe(program, [program, *arguments], {**inherited, **changed})
         fcntl.ioctl(self.file, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         settings = termios.tcgetattr(self.file)
         settings[3] |= termios.NOFLSH  # else output on Ctrl-C may be discarded

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,15 @@ def python(program: str) -> str:
     return shlex.join([sys.executable, "-c", program])
 
 
+@pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN])
+def interrupts(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Ctrl-C is handled, or ignored as by the background job of a shell."""
+    previous = signal.signal(signal.SIGINT, request.param)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_keys_are_typed_when_the_program_asks(tmp_path: Path):
     command = Command("", python(ASKING), (Keys("you\n", after="name: "), Keys("\x03", after="waiting")))
     assert as_text("".join(Terminal(command, tmp_path).run())) == "name: you\nhello you\nwaiting\n^C\nstopped\n"
