@@ -23,29 +23,28 @@ next token's distribution in nats (mean with standard error, and 99 % quantile),
 the same most likely token, and the perplexity. `benchmarks/accuracy_document.py` writes it from
 `benchmarks/results/accuracy-*.json`.
 
-- Text: Newton's *Opticks*, a book of 1730 that the package apache-tvm-ffi contains, and descriptions of installed
-  packages, in parts of 512 tokens, evenly from both. Calibration reads a different kind of text, Python's language
-  reference, and training a third, docstrings.
+- Text: Newton's *Opticks*, a book of 1730 that the package apache-tvm-ffi contains, and descriptions of Python
+  packages, in parts of 512 tokens, evenly from both (the small model's rows: from more packages). Calibration reads a
+  different kind of text, Python's language reference, and training a third, docstrings.
 - Standard errors assume that parts, not tokens, are independent. Errors of ratios are smaller, because both rows read
   the same parts.
 - Weights are dequantized into transformers' model: activations are not quantized (for these see
   `benchmarks/divergence.py`), and everything is computed in float32.
   Bits per weight are those of the whole file, including norms and headers.
-- Files of llama.cpp have its default mixture of types, without an importance matrix, whereas `--calibration` measures
-  a text."""
+- Files of llama.cpp have its default mixture of types. Rows with "imatrix" have an importance matrix: the mean squares
+  of inputs that `--calibration auto` measures, in llama.cpp's format."""
 
 
 DEFAULT = """## The default
 
 If no scheme is named, checkpoints are converted to `q4f16_nl` with `--calibration auto`: less than a quarter of the
-divergence of `q4f16_1` at the same size. `--method gptq` reduces it by another seventh and `--bits 4.6` further, each
+divergence of `q4f16_1` at the same size. `--method gptq` reduces it by about another tenth and `--bits` further, each
 for several times the conversion time. Use `q4f16_1` for files that other engines read.
 
 SmolLM2-135M in Q4_K_M takes 6.17 bits per weight: llama.cpp's K types need rows of a multiple of 256 weights, which
-most of its matrices do not have, and llama.cpp stores these in 5 or 8 bits. `--bits 6.17` has less than a third of its
-divergence at the same size, `--bits 4.6` nearly twice its divergence at three quarters of the size. The small model has
-such rows. It was trained on little text of another kind, and its divergences are small: it is less significant than
-SmolLM2."""
+most of its matrices do not have, and llama.cpp stores these in 5 or 8 bits. `--bits 6.17` has less than half of its
+divergence at the same size, with an importance matrix, too. The small model has rows of a multiple of 256.
+It was trained on little text of another kind, and its divergences are small: it is less significant than SmolLM2."""
 
 
 def section(folder: str, how: str) -> str:
@@ -91,8 +90,10 @@ def _row(r: dict[str, Any]) -> str:
 def _comparisons(rows: dict[str, dict[str, Any]]) -> list[str]:
     """The table of ratios of divergences between pairs of rows."""
     mixtures = [name for name in sorted(rows, key=lambda name: rows[name]["bits"]) if name.startswith(f"{BEST}+bits=")]
-    pairs = [(BEST, "q4f16_1"), *((name, K_QUANTS) for name in mixtures)]
-    known = [_comparison(rows[name], rows[other]) for name, other in pairs if name in rows]
+    others = (K_QUANTS, f"{K_QUANTS}+imatrix")
+    pairs = [("q4f16_nl+calibration=auto", "q4f16_1"), (BEST, "q4f16_1")]
+    pairs += [(name, other) for name in mixtures for other in others]
+    known = [_comparison(rows[name], rows[other]) for name, other in pairs if name in rows and other in rows]
     return ["| KL of | over that of | ratio |", "|---|---|---|", *known]
 
 
@@ -112,7 +113,7 @@ def ratio(numerators: np.ndarray, denominators: np.ndarray) -> tuple[float, floa
 def _title(name: str) -> str:
     scheme, *options = name.split("+")
     if ":" in scheme:
-        return " ".join([scheme.replace(":", " "), *options])
+        return " ".join([scheme.replace(":", " "), *(f"with {option}" for option in options)])
     return " ".join([f"`{scheme}`", *(f"`--{option.replace('=', ' ')}`" for option in options)])
 
 
