@@ -126,9 +126,9 @@ def _decompose_padding(s: Schedule, r: Random) -> None:
 def _rolling_buffer(s: Schedule, r: Random) -> None:
     """Roll a buffer, sometimes after its producer was moved into tiles of a reader."""
     block = _block(s, r)
-    readers = s.get_consumers(block)
-    if readers and r.random() < 0.7:
-        outer, _ = s.split(s.get_loops(readers[0])[0], [None, r.choice([1, 2, 3, 4])])
+    loops = [loops[0] for reader in s.get_consumers(block)[:1] if (loops := s.get_loops(reader))]
+    if loops and r.random() < 0.7:
+        outer, _ = s.split(loops[0], [None, r.choice([1, 2, 3, 4])])
         s.compute_at(block, outer)
     s.rolling_buffer(block, 0)
 
