@@ -94,7 +94,7 @@ def described_as_the_public_tool_does(
 ) -> None:
     assert main(["model_metadata", str(library), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert {key: shown[key] for key in shown if key not in ("params", "kv_cache", "model_task")} == {
+    assert {key: shown[key] for key in shown if key not in ("schema", "params", "kv_cache", "model_task")} == {
         key: metadata[key] for key in (*SAME, "memory_usage")
     }
     assert shown["model_task"] == "chat"
