@@ -109,6 +109,7 @@ def described_as_the_public_tool_does(
     }
     assert main(["model_metadata", str(library), "--memory-only", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
+        "schema": "model_memory/1",
         "params_bytes": report.params_bytes,
         "workspace_bytes": report.workspace_bytes,
         "kv_bytes_per_token": 640,
