@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...ir.expr import BinaryOp, IntImm, PrimExpr, Var, const
+from ...ir.expr import BinaryOp, Call, IntImm, PrimExpr, Var, const
 from ...ir.simplify import simplify
 from ...ir.visitor import Rewriter, substitute, walk
 from ..nodes import Block, BlockRealize, Buffer, BufferLoad, BufferRegion, BufferStore, PrimFunc
@@ -80,9 +80,17 @@ def compute_inline(func: PrimFunc, name: str) -> PrimFunc:
     check_only_writer(step, found, realize, store.buffer)
     check_inputs_final(step, found, realize)
     _check_readers(step, found, realize, store.buffer)
+    if _is_addressed(func, store.buffer):
+        raise ScheduleError(f"{step}: an instruction takes the address of {store.buffer.name!r}")
     func = replace_stmts(func, {block_nest(func, name): None})
     inlined = _InlineLoads(store)(func.body)
     return with_allocs(replace(func, body=inlined), drop=(store.buffer,))
+
+
+def _is_addressed(func: PrimFunc, buffer: Buffer) -> bool:
+    """Whether an instruction, such as a prefetch, takes the address of an element."""
+    addressed = (n.args[0] for n in walk(func.body) if isinstance(n, Call) and n.op == "address_of")
+    return any(isinstance(load, BufferLoad) and load.buffer is buffer for load in addressed)
 
 
 def _check_readers(step: str, found: list[Access], realize: BlockRealize, buffer: Buffer) -> None:

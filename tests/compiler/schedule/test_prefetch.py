@@ -149,6 +149,15 @@ def main(A: T.Buffer((T.int32(6), T.int32(8)), "float32"), B: T.Buffer((T.int32(
     assert first_difference(parse(script(s.func)), s.func) is None
 
 
+def test_a_buffer_that_is_prefetched_is_not_inlined() -> None:
+    a = te.placeholder((ROWS, DEPTH), name="A")
+    twice = te.compute((ROWS, DEPTH), lambda i, j: a[i, j] * 2.0, name="T")
+    s = Schedule(te.create_prim_func([a, te.compute((ROWS, DEPTH), lambda i, j: twice[i, j] + 1.0, name="B")]))
+    s.prefetch("B", s.get_loops("B")[0], 0, 1)
+    with pytest.raises(ScheduleError, match="an instruction takes the address of 'T'"):
+        s.compute_inline("T")
+
+
 def test_a_block_of_prefetches_has_nothing_to_cache() -> None:
     s = prefetched()
     with pytest.raises(ScheduleError, match="block 'A_prefetch' only prefetches 'A'"):
