@@ -102,15 +102,14 @@ def transposed_convolution(
     """
     axes = rank(weight) - 2
     kernel = [_constant_size(weight, 2 + a) for a in range(axes)]
-    widths = [0, 0, 0, 0]
+    widths = [(0, 0), (0, 0)]
     for a in range(axes):
         x = _spread(x, 2 + a, strides[a])
         reach = (kernel[a] - 1) * dilation[a]
-        widths += [reach - padding[a], reach - padding[axes + a] + output_padding[a]]
+        widths.append((reach - padding[a], reach - padding[axes + a] + output_padding[a]))
         weight = ops.flip(weight, axis=2 + a)
-    x = _pad_or_cut(x, widths)
     flipped = _swapped_channels(weight, groups)
-    return convolution(x, flipped, bias, [1] * axes, [0] * axes, dilation, groups)
+    return convolution(pad_or_crop(x, widths), flipped, bias, [1] * axes, [0] * axes, dilation, groups)
 
 
 def _spread(x: Expr, axis: int, step: int) -> Expr:
@@ -125,14 +124,14 @@ def _spread(x: Expr, axis: int, step: int) -> Expr:
     return ops.strided_slice(joined, (axis,), (0,), (plain(size * step - (step - 1)),), (1,))
 
 
-def _pad_or_cut(x: Expr, widths: Sequence[int]) -> Expr:
-    """Zeros before and after each axis; negative numbers cut elements."""
-    for axis, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=True)):
+def pad_or_crop(x: Expr, widths: Sequence[tuple[int, int]], value: float = 0.0) -> Expr:
+    """Pad ``x`` with ``value``. widths: elements before and after, for each axis; negative numbers crop."""
+    for axis, (before, after) in enumerate(widths):
         if min(before, after) < 0:
             end = plain(size_of(x, axis) + min(after, 0))
             x = ops.strided_slice(x, (axis,), (max(-before, 0),), (end,), (1,))
-    padded = tuple(max(w, 0) for w in widths)
-    return ops.pad(x, pad_width=padded) if any(padded) else x
+    padded = tuple(max(w, 0) for both in widths for w in both)
+    return ops.pad(x, pad_width=padded, pad_value=value) if any(padded) else x
 
 
 def _swapped_channels(weight: Expr, groups: int) -> Expr:

@@ -105,6 +105,12 @@ def static_size(size: Any) -> int | None:
     return size.value if isinstance(size, IntImm) else None
 
 
+def is_shorter(a: Any, b: Any) -> bool:
+    """Whether both sizes are constant and the first is the smaller one."""
+    known_a, known_b = static_size(a), static_size(b)
+    return known_a is not None and known_b is not None and known_a < known_b
+
+
 def show_shape(shape: Sequence[Any]) -> str:
     """A shape for messages: ``(1, seq_len, 64)``."""
     return "(" + ", ".join(str(s.value) if isinstance(s, IntImm) else getattr(s, "name", "?") for s in shape) + ")"

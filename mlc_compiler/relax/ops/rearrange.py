@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, logical_and
 from ...ir.simplify import simplify
 from ...tir import te
-from ..info import show_shape, static_size
+from ..info import is_shorter, show_shape
 from .axes import normalize_axis
 from .manipulate import clipped_element, flattened
 from .registry import Tensors, operator
@@ -98,15 +98,10 @@ def gather_elements(data: te.Tensor, indices: te.Tensor, *, axis: int = 0) -> te
         raise ValueError(f"indices: got shape {show_shape(indices.shape)}; expected {data.ndim} axes")
     at = normalize_axis(axis, data.ndim)
     for a, (size, count) in enumerate(zip(data.shape, indices.shape, strict=True)):
-        if a != at and not _is_shorter(count, size):
+        if a != at and not is_shorter(count, size):
             te.require_equal(size, count, f"sizes on axis {a}")
 
     def element(*i: PrimExpr) -> PrimExpr:
         return clipped_element(data, (*i[:at], te.cast(indices[i], INDEX_DTYPE), *i[at + 1 :]), at)
 
     return te.compute(indices.shape, element, name="gather_elements")
-
-
-def _is_shorter(a: PrimExpr, b: PrimExpr) -> bool:
-    known_a, known_b = static_size(a), static_size(b)
-    return known_a is not None and known_b is not None and known_a < known_b

@@ -8,7 +8,7 @@ from ...ir.expr import INDEX_DTYPE, PrimExpr, Var, logical_and, maximum, minimum
 from ...tir import nodes as tir
 from ...tir import te
 from ...tir.nodes import BufferStore, For, IfThenElse, seq
-from ..info import show_shape, static_size
+from ..info import is_shorter, show_shape
 from .axes import normalize_axis
 from .registry import operator
 
@@ -43,7 +43,7 @@ def scatter_elements(
     at = normalize_axis(axis, data.ndim)
     for a in range(data.ndim):
         te.require_equal(indices.shape[a], updates.shape[a], f"sizes of indices and updates on axis {a}")
-        if a != at and not _is_shorter(indices, data, a):
+        if a != at and not is_shorter(indices.shape[a], data.shape[a]):
             te.require_equal(data.shape[a], indices.shape[a], f"sizes of data and indices on axis {a}")
     result, size, place = tir.buffer("scattered", data.shape, data.dtype), data.shape[at], te.Cell("place", INDEX_DTYPE)
     others = [a for a in range(data.ndim) if a != at]
@@ -63,15 +63,13 @@ def scatter_elements(
             IfThenElse(inside, BufferStore(result, reduce(result[target], updates.buffer[index(n)]), target)),
         )
         scan: tir.Stmt = For(n, indices.shape[at], write)
-        ends = [i < indices.shape[a] for i, a in zip(lead, others, strict=True) if _is_shorter(indices, data, a)]
+        ends = [
+            i < indices.shape[a]
+            for i, a in zip(lead, others, strict=True)
+            if is_shorter(indices.shape[a], data.shape[a])
+        ]
         copy = For(copied, size, BufferStore(result, data.buffer[index(copied)], index(copied)))
         return seq(copy, IfThenElse(logical_and(*ends), scan) if ends else scan)
 
     lead = [data.shape[a] for a in others]
     return te.extern([result], [data, indices, updates], te.each(lead, "scatter_elements", line, [place.buffer]))[0]
-
-
-def _is_shorter(a: te.Tensor, b: te.Tensor, axis: int) -> bool:
-    """Whether the sizes on an axis are known and that of ``a`` is the smaller one."""
-    known_a, known_b = static_size(a.shape[axis]), static_size(b.shape[axis])
-    return known_a is not None and known_b is not None and known_a < known_b

@@ -10,8 +10,8 @@ from __future__ import annotations
 from . import elementwise, layers, reductions, resampling, scattering, shapes
 from .elementwise import Row
 
-ROWS: dict[str, Row] = {**elementwise.ROWS, **reductions.ROWS, **shapes.ROWS, **layers.ROWS}
-ROWS |= {**resampling.ROWS, **scattering.ROWS}
+FAMILIES = (elementwise, reductions, shapes, layers, resampling, scattering)
+ROWS: dict[str, Row] = {name: row for family in FAMILIES for name, row in family.ROWS.items()}
 
 
 def keys_of(name: str) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ....ir.structural import structural_equal
 from ....relax import ops
 from ....relax.info import shape_of
 from ....relax.nodes import Expr
@@ -22,7 +23,7 @@ def _scatter(x: Expr, dim: int, places: Expr, values: Expr | Number, reduce: str
         values = blocks.filled(shape_of(places), values, dtype_of(x))
     for axis in range(rank(x)):
         size = size_of(places, axis)
-        if size != size_of(values, axis):
+        if not structural_equal(size, size_of(values, axis)):
             values = ops.strided_slice(values, (axis,), (0,), (size,), (1,))
     how = "update" if reduce is None else REDUCTIONS.get(reduce)
     if how is None:
@@ -37,11 +38,8 @@ def _scatter_reduce(x: Expr, dim: int, places: Expr, values: Expr, reduce: str, 
 
 
 def _index_add(x: Expr, dim: int, places: Expr, values: Expr, alpha: Number = 1) -> Expr:
-    axis = axis_of(x, dim)
-    shape = tuple(size_of(values, a) for a in range(rank(values)))
-    column = ops.reshape(places, (shape[axis], *(1 for _ in range(rank(x) - axis - 1))))
     scaled = values if alpha == 1 else ops.multiply(values, alpha)
-    return _scatter(x, axis, ops.broadcast_to(column, shape), scaled, "add")
+    return _scatter(x, dim, _along(places, values, axis_of(x, dim)), scaled, "add")
 
 
 def _index_put(x: Expr, places: Sequence[Expr | None], values: Expr, accumulate: bool = False) -> Expr:
@@ -54,9 +52,8 @@ def _index_put(x: Expr, places: Sequence[Expr | None], values: Expr, accumulate:
     lines = blocks.reshape(x, (count_of(x, range(len(given))), *rest))
     wanted = (*shape_of(flat), *rest)
     count = count_of(flat, range(rank(flat)))
-    column = blocks.reshape(flat, (count, *(1 for _ in rest)))
-    where = ops.broadcast_to(column, (count, *rest)) if rest else column
     new = blocks.reshape(ops.broadcast_to(cast(values, dtype_of(x)), wanted), (count, *rest))
+    where = _along(blocks.reshape(flat, (count,)), new, 0)
     how = "add" if accumulate else "update"
     return blocks.reshape(ops.scatter_elements(lines, where, new, axis=0, reduction=how), shape)
 
@@ -66,11 +63,16 @@ def _slice_scatter(
 ) -> Expr:
     """``x`` with ``x[start:end:step]`` along ``dim`` replaced."""
     axis = axis_of(x, dim)
-    count, shape = size_of(values, axis), shape_of(values)
+    count = size_of(values, axis)
     first = plain(size_of(x, axis) + start) if isinstance(start, int) and start < 0 else start or 0
     places = ops.add(ops.multiply(ops.arange(0, count, 1, dtype="int64"), step), cast(first, "int64"))
-    column = ops.reshape(places, (count, *(1 for _ in range(rank(x) - axis - 1))))
-    return ops.scatter_elements(x, ops.broadcast_to(column, shape), values, axis=axis)
+    return ops.scatter_elements(x, _along(places, values, axis), values, axis=axis)
+
+
+def _along(places: Expr, like: Expr, axis: int) -> Expr:
+    """Indices [n] along an axis, for all elements on the other axes: with the shape of ``like``."""
+    column = ops.reshape(places, (size_of(places, 0), *(1 for _ in range(rank(like) - axis - 1))))
+    return ops.broadcast_to(column, shape_of(like))
 
 
 ROWS: dict[str, Row] = {

@@ -100,11 +100,7 @@ def _flip(x: Expr, dims: Sequence[int]) -> Expr:
 def _constant_pad(x: Expr, pad: Sequence[int], value: float = 0.0) -> Expr:
     """Row of constant_pad_nd. pad: before and after for each axis, last axis first; negative numbers crop."""
     widths = [(0, 0)] * (rank(x) - len(pad) // 2) + list(zip(pad[::2], pad[1::2], strict=True))[::-1]
-    for axis, (before, after) in enumerate(widths):
-        if min(before, after) < 0:
-            x = _slice(x, axis, max(-before, 0), after if after < 0 else None)
-    listed = tuple(max(w, 0) for both in widths for w in both)
-    return ops.pad(x, pad_width=listed, pad_value=value) if any(listed) else x
+    return blocks.pad_or_crop(x, widths, value)
 
 
 def _arange(start: Any, end: Any = None, step: Any = 1, dtype: str | None = None) -> Expr:
