@@ -16,7 +16,6 @@ class CodegenError(MLCError):
 
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
-CONTRACT = ("contract",)
 _FLOAT_OPS = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}
 _INT_OPS = {"+": "add", "-": "sub", "*": "mul", "&": "and_", "|": "or_", "^": "xor"}
 
@@ -27,13 +26,13 @@ def operate(
     a: ll.Value,
     d: ll.Value,
     dtype: str,
-    flags: tuple[str, ...] = CONTRACT,
+    flags: tuple[str, ...] = (),
     f16c: bool = True,
 ) -> ll.Value:
     """Emit ``a op d`` for operands of the same dtype and lane count. flags: LLVM's fast-math flags."""
     if is_narrow(dtype) and op not in ("min", "max"):
         a, d = (convert(b, x, dtype, "float32", f16c) for x in (a, d))
-        result = operate(b, op, a, d, "float32", ())
+        result = operate(b, op, a, d, "float32")
         return result if op in COMPARISONS else convert(b, result, "float32", dtype, f16c)
     if op in COMPARISONS:
         return _compare(b, op, a, d, dtype)

@@ -11,7 +11,7 @@ from ..ir.expr import BinaryOp, Call, Cast, FloatImm, IntImm, Let, Not, PrimExpr
 from ..ir.visitor import walk
 from ..tir.intrinsics import find_tensor_intrin
 from . import values as v
-from .arithmetic import CONTRACT, CodegenError, operate
+from .arithmetic import CodegenError, operate
 from .byte_lookup import LOOKUP_BYTES, lookup_bytes
 from .conversions import literal
 from .emitter import Lanes
@@ -21,12 +21,18 @@ from .memory import MemoryEmitter
 
 __all__ = ["CodegenError", "ExprEmitter", "Lanes"]
 
-REASSOCIATE = ("contract", "reassoc", "nsz")
+CONTRACT = ("contract",)
+REASSOCIATE = (*CONTRACT, "reassoc", "nsz")
 NODES_WORTH_A_BRANCH = 60
 
 
 class ExprEmitter(MemoryEmitter):
-    """Emits expressions. accumulation: the sum that may be reassociated."""
+    """Emits expressions. accumulation: the scalar sum that may be reassociated.
+
+    A sum rounds in the same way in every function, so that a token's result does not depend on the number of tokens
+    beside it: multiplications are fused with additions here, not by LLVM, and sums of vectors keep their order
+    (``interleave-reductions`` gives them enough accumulators).
+    """
 
     accumulation: PrimExpr | None = None
 
@@ -72,9 +78,25 @@ class ExprEmitter(MemoryEmitter):
         return self.b.select(c, a, d)
 
     def emit_BinaryOp(self, e: BinaryOp) -> ll.Value:
-        flags = REASSOCIATE if e is self.accumulation else CONTRACT
+        reassociated = e is self.accumulation and self.lanes is None
+        if not reassociated and (fused := self._multiply_add(e)) is not None:
+            return fused
+        flags = REASSOCIATE if reassociated else CONTRACT if e.op == "*" else ()
         a, d = v.same_lanes(self.b, self(e.a), self(e.b))
         return operate(self.b, e.op, a, d, e.a.dtype, flags, "convert_float16" in self.capabilities)
+
+    def _multiply_add(self, e: BinaryOp) -> ll.Value | None:
+        """Fuse ``x * y + z``, ``x * y - z`` or ``z - x * y``; None for others and without the instruction."""
+        if e.op not in ("+", "-") or e.dtype not in ("float32", "float64") or "fma" not in self.capabilities:
+            return None
+        first = _is_product(e.a)
+        product, other = (e.a, e.b) if first else (e.b, e.a)
+        if not (isinstance(product, BinaryOp) and _is_product(product)):
+            return None
+        x, y, z = v.same_lanes(self.b, self(product.a), self(product.b), self(other))
+        if e.op == "-":
+            x, z = (x, self.b.fneg(z)) if first else (self.b.fneg(x), z)
+        return call(self.b, "fma", [x, y, z], e.dtype, e.dtype, self.capabilities)
 
     def emit_Call(self, e: Call) -> ll.Value:
         if e.op == "if_then_else":
@@ -134,3 +156,7 @@ class ExprEmitter(MemoryEmitter):
         phi.add_incoming(value, end)
         phi.add_incoming(ll.Constant(value.type, ll.Undefined), before)
         return phi
+
+
+def _is_product(e: PrimExpr) -> bool:
+    return isinstance(e, BinaryOp) and e.op == "*"

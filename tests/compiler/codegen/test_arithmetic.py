@@ -1,4 +1,4 @@
-"""Operators on integers and narrow floats: vector and scalar code agree with the interpreter."""
+"""Operators: vector and scalar code agree with the interpreter, and sums of floats round in a defined order."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from mlc_compiler.interp import run_prim_func
 from mlc_compiler.ir import dtype as dt
 from mlc_compiler.ir.expr import BinaryOp, Call, Cast, IntImm, Not, Select, const
+from mlc_compiler.script import parse
 from mlc_compiler.target import Target
 from tests.compiler.codegen.native import Kernels, apply, elementwise
 
@@ -161,3 +162,44 @@ def test_logic_and_selection():
     func = elementwise(f, ("bool", "bool"), "int8", lanes=4)
     a, b = np.array([0, 0, 1, 1], bool), np.array([0, 1, 0, 1], bool)
     assert apply(Kernels({"f": func})["f"], np.empty(4, np.int8), a, b, lanes=4).tolist() == [7, 0, 1, 1]
+
+
+PRODUCTS_AND_SUMS = {
+    "x * y + z": (lambda x, y, z: x * y + z, lambda x, y, z: x * y + z),
+    "z + x * y": (lambda x, y, z: z + x * y, lambda x, y, z: x * y + z),
+    "x * y - z": (lambda x, y, z: x * y - z, lambda x, y, z: x * y - z),
+    "z - x * y": (lambda x, y, z: z - x * y, lambda x, y, z: z - x * y),
+    "x * y + y * z": (lambda x, y, z: x * y + y * z, lambda x, y, z: x * y + np.float32(y * z).astype(np.float64)),
+}
+
+
+@pytest.mark.parametrize("lanes", [1, LANES])
+def test_the_first_product_of_a_sum_is_fused(lanes):
+    x, y, z = np.random.default_rng(0).standard_normal((3, 1024), np.float32)
+    wide = [a.astype(np.float64) for a in (x, y, z)]  # products of float32 are exact in float64
+    funcs = {n: elementwise(f, ("float32",) * 3, "float32", lanes=lanes) for n, (f, _) in PRODUCTS_AND_SUMS.items()}
+    kernels = Kernels(funcs, Target("cpu:x86-64-v3"))
+    for name, (_, exact) in PRODUCTS_AND_SUMS.items():
+        got = apply(kernels[name], np.empty_like(x), x, y, z, lanes=lanes)
+        assert np.array_equal(got, exact(*wide).astype(np.float32)), name
+
+
+ROWS_ADDED = """
+@T.prim_func
+def f(x: T.Buffer((64, 8), "float32"), out: T.Buffer((8,), "float32")):
+    total = T.decl_buffer((8,), "float32", scope="local")
+    for lane in T.vectorized(8):
+        total[lane] = T.float32(0.0)
+    for i in range(64):
+        for lane in T.vectorized(8):
+            total[lane] = total[lane] + x[i, lane]
+    for lane in T.vectorized(8):
+        out[lane] = total[lane]
+"""
+
+
+@pytest.mark.parametrize("on", ["cpu:x86-64-v2", "cpu:x86-64-v3", "cpu"])
+def test_sums_of_vectors_keep_their_order(on):
+    x = np.random.default_rng(0).standard_normal((64, 8), np.float32)
+    Kernels({"f": parse(ROWS_ADDED)}, Target(on))["f"](x, out := np.empty(8, np.float32))
+    assert np.array_equal(out, np.add.accumulate(x)[-1])
