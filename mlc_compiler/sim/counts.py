@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-BANKS = 32
+BANK_BITS = 5
+BANKS = 1 << BANK_BITS
 
 
 @dataclass
@@ -77,10 +78,11 @@ class Counts:
         """Count passes: ``words[i]`` are the 4-byte words that thread i accesses in pass ``rows[i]``; passes ascend."""
         keys = np.sort(((rows.astype(np.int64) << 32)[:, None] | words).ravel())
         keys = keys[np.concatenate(([True], keys[1:] != keys[:-1]))]
-        first = int(rows[0])
-        per_bank = np.bincount(((keys >> 32) - first) * BANKS + (keys & (BANKS - 1)))
-        per_bank = np.pad(per_bank, (0, -len(per_bank) % BANKS)).reshape(-1, BANKS)
-        ideal = int(np.count_nonzero(per_bank.any(axis=1)))
+        first, last = int(rows[0]), int(rows[-1])
+        banks = (((keys >> 32) - first) << BANK_BITS) | (keys & (BANKS - 1))
+        per_bank = np.bincount(banks, minlength=(last - first + 1) << BANK_BITS)
+        wavefronts = per_bank.reshape(-1, BANKS).max(axis=1)
+        ideal = int(np.count_nonzero(wavefronts))
         self.shared_requests += ideal
         self.ideal_wavefronts += ideal
-        self.shared_wavefronts += int(per_bank.max(axis=1).sum())
+        self.shared_wavefronts += int(wavefronts.sum())

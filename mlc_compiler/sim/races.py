@@ -96,6 +96,8 @@ class Accessors:
         clock = clocks.own[self.warp].astype(np.int64)
         self.clock = clock
         self.code = ((block + 1) << BLOCK_SHIFT) | (clock << THREAD_BITS) | self.thread
+        self.read_clock = (clock << 6).astype(np.int32)[:, None]
+        self.read = self.read_clock | (self.thread & 31).astype(np.int32)[:, None]  # an entry of ``ReadTable``
         self.seen = clocks.seen
         self.order = order
 
@@ -150,14 +152,14 @@ class ReadTable:
             raise Conflict(row, code, kind)
 
     def note(self, who: Accessors, granules: Array) -> None:
-        warp = np.broadcast_to(who.warp_in_block[:, None], granules.shape)
-        clock = (who.clock << 6).astype(np.int32)[:, None]
-        mine = clock | (who.thread & 31).astype(np.int32)[:, None]
-        old = self.last[granules, warp]
-        self.last[granules, warp] = mine
-        several = (self.last[granules, warp] != mine) | ((old >= clock) & (old != mine))
+        flat = self.last.ravel()
+        at = granules * self.last.shape[1] + who.warp_in_block[:, None]
+        old = flat[at]
+        flat[at] = who.read
+        changed = (old != who.read) & (old >= who.read_clock)
+        several = (flat[at] != who.read) | changed
         if several.any():
-            self.last[granules[several], warp[several]] = np.broadcast_to(clock | SEVERAL, granules.shape)[several]
+            flat[at[several]] = np.broadcast_to(who.read_clock | SEVERAL, at.shape)[several]
 
 
 class LastReader:
