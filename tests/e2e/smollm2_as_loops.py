@@ -24,6 +24,7 @@ from quantization.schemes import get_scheme
 from tests.compiler.backends.cuda.as_loops import build_as_loops
 
 TARGET = Target("cuda:sm_80")
+LEVEL = 3  # LLVM's optimization level
 QUESTION = [{"role": "user", "content": "Explain why the sky is blue, in detail."}]
 
 
@@ -35,14 +36,18 @@ class Answer:
     logits: np.ndarray
 
 
-def build(folder: Path, output: Path, descending: bool) -> Library:
-    """The library of the folder's model as loops over threads in one of two orders; activations are float16."""
+def build(folder: Path, output: Path) -> tuple[Library, Library]:
+    """Libraries of the folder's model as loops over threads, in ascending and descending order.
+
+    Activations are float16. The libraries are written to the folder ``output``.
+    """
     chat = read_chat_config(folder)
     exported = export_model(model_config(chat, {}), get_scheme(chat.quantization), "float16")
+    outputs = {descending: output / f"{descending}.so" for descending in (False, True)}
     build_as_loops(
-        exported.mod, TARGET, output, lambda mod: model_metadata(exported, chat.quantization, mod), descending, level=3
+        exported.mod, TARGET, outputs, lambda mod: model_metadata(exported, chat.quantization, mod), level=LEVEL
     )
-    return Library(output)
+    return Library(outputs[False]), Library(outputs[True])
 
 
 def answer(folder: Path, library: Library | None, prompt: Sequence[int], count: int) -> Answer:
@@ -63,10 +68,7 @@ def main(folder: Path, count: int = 100) -> None:
         prompt = llm.chat_prompt(QUESTION)
     expected = answer(folder, None, prompt, count)
     with tempfile.TemporaryDirectory() as temporary:
-        up, down = (
-            answer(folder, build(folder, Path(temporary) / f"{order}.so", order), prompt, count)
-            for order in (False, True)
-        )
+        up, down = (answer(folder, library, prompt, count) for library in build(folder, Path(temporary)))
     print(f"both orders give the same bits: {np.array_equal(up.logits, down.logits)}")
     print(f"{count} tokens are those of the CPU: {up.tokens == expected.tokens}")
     print(f"largest difference of logits: {np.abs(up.logits - expected.logits).max():.3g}")

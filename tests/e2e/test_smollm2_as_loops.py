@@ -18,7 +18,7 @@ def test_tokens_are_those_of_the_cpu_in_both_orders_of_threads(
     """The bounds of the logits are for activations in float16 on the GPU and float32 on the CPU."""
     folder = smollm2_folder("q4f16_1")
     expected = answer(folder, None, PROMPT, TOKENS)
-    up, down = (answer(folder, build(folder, tmp_path / f"{d}.so", d), PROMPT, TOKENS) for d in (False, True))
+    up, down = (answer(folder, library, PROMPT, TOKENS) for library in build(folder, tmp_path))
     assert np.array_equal(up.logits.view(np.uint32), down.logits.view(np.uint32))
     assert up.tokens == expected.tokens
     errors = up.logits - expected.logits

@@ -58,30 +58,34 @@ class OrderSums(Pass):
         return mod.updated({n: f.with_attr(ORDERED_SUMS, True) for n, f in mod.of_type(PrimFunc).items()})
 
 
-def passes(target: Target, descending: bool) -> list[Pass]:
-    """The pipeline of a CUDA target up to kernels, followed by simt-to-loops; mathematical functions are the CPU's."""
-    replaced: dict[type[Pass], list[Pass]] = {
-        LiftAllocs: [ZeroScratch(), LiftAllocs()],
-        SplitKernels: [SimtToLoops(descending), OrderSums(), SerialLoops(), PlaceBarriers()],
-        LowerMath: [LowerMath()],
-    }
-    return [new for step in pipeline(target) for new in replaced.get(type(step), [step])]
+def passes(target: Target) -> tuple[list[Pass], list[Pass]]:
+    """A CUDA target's passes before kernels are split off, and those after; mathematical functions are the CPU's."""
+    steps = pipeline(target)
+    at = next(i for i, step in enumerate(steps) if isinstance(step, SplitKernels))
+    before = [
+        new for step in steps[:at] for new in ((ZeroScratch(), step) if isinstance(step, LiftAllocs) else (step,))
+    ]
+    return before, [LowerMath() if isinstance(step, LowerMath) else step for step in steps[at + 1 :]]
 
 
 @deep_recursion
 def build_as_loops(
     mod: IRModule,
     target: Target,
-    output: Path,
+    outputs: Mapping[bool, Path],
     metadata: Callable[[IRModule], Mapping[str, Any]] = lambda _: {},
-    descending: bool = False,
     level: int = 0,
 ) -> None:
-    """Compile a module with the CUDA schedules to a library for this machine's CPU.
+    """Compile a module with the CUDA schedules to libraries for this machine's CPU.
 
-    level: LLVM's optimization level; for small kernels optimizing takes longer than running.
+    outputs: for False the library whose loops over threads ascend, for True the one whose loops descend. level: LLVM's
+    optimization level; for small kernels optimizing takes longer than running.
     """
-    lowered = run_passes(mod, passes(target, descending))
     cpu = Target("cpu")
-    native = compile_modules(emit_llvm(lowered, cpu, metadata(lowered)), cpu, level=level)
-    link_shared(native.objects, output, cpu)
+    before, after = passes(target)
+    scheduled = run_passes(mod, before)
+    for descending, output in outputs.items():
+        loops = [SimtToLoops(descending), OrderSums(), SerialLoops(), PlaceBarriers(), *after]
+        lowered = run_passes(scheduled, loops)
+        native = compile_modules(emit_llvm(lowered, cpu, metadata(lowered)), cpu, level=level)
+        link_shared(native.objects, output, cpu)
