@@ -47,9 +47,12 @@ class PeerWeights:
         return path
 
     def run(self, module: str, *arguments: str | Path) -> None:
-        """Run a module of ``peers`` in the environment of llama.cpp."""
+        """Run a module of ``peers`` in the environment of llama.cpp. Raises RuntimeError with its last lines."""
         command = [self._environments.python(LLAMA_CPP), "-m", module, *arguments]
-        subprocess.run(command, check=True, capture_output=True, cwd=HERE, env={**os.environ, "PYTHONPATH": str(HERE)})
+        variables = {**os.environ, "PYTHONPATH": str(HERE)}
+        ended = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd=HERE, env=variables)
+        if ended.returncode:
+            raise RuntimeError(f"{module} ended with {ended.returncode}:\n{ended.stderr[-2000:]}")
 
     def _importance(self) -> Path:
         path = self._files / "importance.dat"

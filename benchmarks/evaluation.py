@@ -11,9 +11,10 @@ existing rows are not measured again. ``SCHEME@act=exact`` compiles with other o
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -95,7 +96,7 @@ class Models:
 
 
 def measured(name: str, size: float, found: Iterator[np.ndarray], windows: Windows, reference: np.ndarray) -> Row:
-    """Score a model. found: log-probabilities of each window; reference: float16 [windows, positions, V]."""
+    """Score a model. found: log-probabilities of each window; reference: float32 [windows, positions, V]."""
     nll, kl, same = [], [], []
     for ids, log_q, stored in zip(windows.ids, found, reference, strict=True):
         log_p, log_q = stored.astype(np.float64), log_q.astype(np.float64)
@@ -110,18 +111,36 @@ def measured(name: str, size: float, found: Iterator[np.ndarray], windows: Windo
 
 
 def stored_reference(models: Models, windows: Windows, path: Path) -> np.ndarray:
-    """The reference's log-probabilities, cached in a file."""
+    """The reference's log-probabilities, float32 [windows, positions, V], cached in a file."""
     if not path.is_file():
         found, _ = models.log_probabilities(REFERENCE, windows)
-        rows = np.stack([log_p.astype(np.float16) for log_p in found])
-        np.save(path, rows)
+        made = path.with_suffix(".partial")
+        save_rows(found, len(windows.ids), made)
+        made.rename(path)
     kept: np.ndarray = np.load(path, mmap_mode="r")
     return kept
 
 
-def save(rows: Sequence[dict[str, object]], windows: Windows) -> None:
-    about = {"text": "Newton, Opticks, 1730", "windows": len(windows.ids), "window": windows.size}
-    RESULTS.write_text(json.dumps({**about, "scored": windows.scored, "rows": rows}, indent=1) + "\n")
+def save_rows(rows: Iterator[np.ndarray], count: int, path: Path) -> None:
+    """Save ``count`` arrays of one shape as one float32 array, with one of them in memory at a time."""
+    first = next(rows)
+    made = np.lib.format.open_memmap(path, "w+", np.float32, (count, *first.shape))
+    for place, row in zip(made, itertools.chain([first], rows), strict=True):
+        place[:] = row
+    made.flush()
+
+
+def about(windows: Windows) -> dict[str, object]:
+    """What all rows have in common."""
+    counts = {"windows": len(windows.ids), "window": windows.size, "scored": windows.scored}
+    return {"text": "Newton, Opticks, 1730", **counts}
+
+
+def saved(path: Path, windows: Windows) -> list[dict[str, object]]:
+    """The rows of a file of results; none of one with other windows."""
+    kept = json.loads(path.read_text()) if path.is_file() else {}
+    rows: list[dict[str, object]] = kept.pop("rows", [])
+    return rows if kept == about(windows) else []
 
 
 def main() -> None:
@@ -131,19 +150,20 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, required=True, help="files, and the environment of llama.cpp")
     parser.add_argument("--windows", type=int, default=40, help="of 512 tokens, from the beginning of the text")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args()
     args.scratch.mkdir(parents=True, exist_ok=True)
     models = Models(args.checkpoint, args.scratch, args.threads)
     with models.tokenizer() as llm:
         windows = windows_of(book(), llm.tokenizer, 512, args.windows)
     reference = stored_reference(models, windows, args.scratch / f"reference-{args.windows}.npy")
-    rows = json.loads(RESULTS.read_text())["rows"] if RESULTS.is_file() else []
+    rows = saved(args.output, windows)
     for name in [name for name in args.names if name not in {row["name"] for row in rows}]:
         found, size = models.log_probabilities(name, windows)
         row = measured(name, size, found, windows, reference)
         print(f"{name}: {row.perplexity:.3f} +- {row.error:.3f}, KL {row.divergence.mean:.5f}", flush=True)
         rows.append(asdict(row))
-        save(rows, windows)
+        args.output.write_text(json.dumps({**about(windows), "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 python -m peers.log_probabilities MODEL.gguf WINDOWS.npy FIRST OUTPUT.npy [THREADS]
 
-WINDOWS: int32 [windows, N]. OUTPUT: float16 [windows, N - 1 - FIRST, V], for the token after each of the positions
+WINDOWS: int32 [windows, N]. OUTPUT: float32 [windows, N - 1 - FIRST, V], for the token after each of the positions
 FIRST to N - 2. Each window is read with an empty cache in one batch, as in llama.cpp's perplexity tool.
 """
 
@@ -61,7 +61,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 def main(file: Path, windows: np.ndarray, first: int, output: Path, threads: int = 2) -> None:
     model = Windows(file, windows.shape[1], threads)
     shape = (len(windows), windows.shape[1] - 1 - first, model.vocabulary)
-    made = np.lib.format.open_memmap(output, "w+", np.float16, shape)
+    made = np.lib.format.open_memmap(output, "w+", np.float32, shape)
     for place, ids in zip(made, windows, strict=True):
         place[:] = model.log_probabilities(ids[:-1], first)
     made.flush()
