@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mlc_compiler.optimization import DEFAULT_LEVEL
 from mlc_errors import MLCError, ResourceError, UsageError
+from mlc_runtime import kept_weights
 from mlc_runtime.host import free_memory
 from mlc_runtime.library import Library
 from mlc_runtime.model import keep_weights
@@ -46,7 +47,9 @@ LEAST_CONTEXT = 1024
 class PreparationReport:
     """A preview of a preparation. steps: those of convert, configure and compile that are needed.
 
-    weight_bytes: size of the weight files, if they will be written; free_bytes: free space on their disk.
+    weight_bytes: size of the weight files, if they will be written; packed_bytes: an estimate of the copy of the weights
+    in the layouts of a new library, which is kept beside it if the system maps files in huge pages; free_bytes: free
+    space on their disk.
     context_window_size: set if auto shortens the model's own. calibration: the calibration text, if any.
     """
 
@@ -59,6 +62,7 @@ class PreparationReport:
     free_bytes: int | None = None
     context_window_size: int | None = None
     calibration: str | None = None
+    packed_bytes: int | None = None
 
 
 def check(plan: Plan, options: PrepareOptions, continues_text: bool = False) -> None:
@@ -107,7 +111,8 @@ def report_of(plan: Plan, options: PrepareOptions) -> PreparationReport:
     compiling = () if plan.library.is_file() else ("compile",)
     if plan.has_weights:
         known = read_chat_config(plan.folder).quantization
-        return PreparationReport(plan.model, known, plan.folder, plan.library, compiling)
+        packed = _packed_bytes(plan, options)
+        return PreparationReport(plan.model, known, plan.folder, plan.library, compiling, packed_bytes=packed)
     source = _source(plan)
     made, context = _quantization(plan, source, options)
     kind = options.model_type
@@ -115,7 +120,17 @@ def report_of(plan: Plan, options: PrepareOptions) -> PreparationReport:
     sizes = _sizes(source, made.scheme, kind).weight_bytes if on_hub else _planned_bytes(plan, made, kind)
     steps = ("convert", "configure", *compiling)
     wanted = (plan.model, made.scheme, plan.folder, plan.library, steps, sizes, free_space(plan.folder))
-    return PreparationReport(*wanted, context, made.calibration)
+    return PreparationReport(*wanted, context, made.calibration, _packed_bytes(plan, options, sizes))
+
+
+def _packed_bytes(plan: Plan, options: PrepareOptions, weight_bytes: int | None = None) -> int | None:
+    """An estimate of the file that ``_keep_weights`` writes; None if it writes none. weight_bytes: of those to be
+    converted, by default those of the folder."""
+    if plan.library.is_file() or not plan.in_cache or find_target(options.target)[0].kind != "cpu":
+        return None
+    if weight_bytes is None:
+        weight_bytes = sum(shard.nbytes for shard in read_shards(plan.folder)[1])
+    return kept_weights.HEADER_BYTES + weight_bytes
 
 
 def _source(plan: Plan) -> ModelSource:

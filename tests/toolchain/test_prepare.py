@@ -75,6 +75,7 @@ def test_packed_weights_are_kept_with_the_library(
     """They are mapped where the system has huge pages for them, as this test pretends, and go with the entry."""
     monkeypatch.setenv("MLC_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(kept_weights, "huge_bytes", lambda address: 1 << 40)
+    announced = preview(str(filled), CPU).packed_bytes
     found = prepared_model(str(filled), CPU)
     kept = found.library.with_suffix(kept_weights.SUFFIX)
     assert [c.problem for c in verify_folder(found.folder).checks if c.file == kept.name] == [""]
@@ -84,6 +85,7 @@ def test_packed_weights_are_kept_with_the_library(
             mapped = llm.logits([1, 2])
     (entry,) = model_cache.entries()
     assert entry.nbytes >= kept.stat().st_size
+    assert announced is not None and announced - (1 << 18) < kept.stat().st_size <= announced
     kept.unlink()
     with LLM(found.folder, found.library) as llm:
         np.testing.assert_array_equal(llm.logits([1, 2]), mapped)
@@ -228,6 +230,9 @@ def test_a_dry_run_gives_exact_bytes(filled: Path, cache: Path, monkeypatch: pyt
     monkeypatch.setenv("MLC_CACHE_DIR", str(filled.parent / "cache"))
     written = sum(path.stat().st_size for path in prepared_model(str(filled), CPU).folder.glob("params_shard_*"))
     assert (report.weight_bytes, preview(str(filled), CPU).steps) == (written, ())
+    other = [preview(str(filled), replace(CPU, device=device)) for device in ("cpu", "cpu:znver4", "cuda:sm_90a")]
+    assert [o.packed_bytes for o in other] == [None, kept_weights.HEADER_BYTES + written, None]
+    assert report.packed_bytes == kept_weights.HEADER_BYTES + written
 
 
 @pytest.mark.parametrize(("free", "scheme"), [(10**9, "q0f16"), (650_000, "q5f16_3"), (520_000, "q4f16_1")])
