@@ -2,10 +2,11 @@
 
 python benchmarks/accuracy.py MODEL_FOLDER --scratch DIR q4f16_1 q4f16_nl+calibration=auto llama.cpp:Q4_K_M+imatrix
 
-A name is a scheme of this project followed by ``+`` and options of ``convert_weight``, or a type of llama.cpp with its
-default mixture, ``+imatrix`` with an importance matrix. Weights are dequantized into transformers' model, without
-quantized activations, so that only the weights differ. The text (``accuracy_texts``) is read in parts of 512
-tokens, each with an empty cache. Each row is saved when it is measured; existing rows are not measured again.
+A name is a scheme of this project followed by ``+`` and options of ``convert_weight``, or a type of llama.cpp or
+ik_llama.cpp with its default mixture, ``+imatrix`` with an importance matrix. Weights are dequantized into
+transformers' model, without quantized activations, so that only the weights differ. The text (``accuracy_texts``) is
+read in parts of 512 tokens, each with an empty cache. Each row is saved when it is measured; existing rows are not
+measured again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accuracy_peers import LLAMA_CPP, PeerWeights
+from accuracy_peers import PeerWeights
 from accuracy_reference import Accuracy, Reference
 from accuracy_schemes import OurWeights
 from accuracy_training import FACTS
@@ -64,8 +65,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path, help="a folder with a float32 or 16-bit checkpoint of a Llama")
     parser.add_argument("names", nargs="+", metavar="SCHEME")
-    parser.add_argument("--scratch", type=Path, required=True, help="files, and the environment of llama.cpp")
-    parser.add_argument("--positions", type=int, default=50_000, help="rounded down to whole parts")
+    parser.add_argument("--scratch", type=Path, required=True, help="files, and the peers' environments")
+    parser.add_argument("--positions", type=int, default=50_176, help="rounded down to whole parts")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--output", type=Path, help="default: results/accuracy-MODEL.json")
     args = parser.parse_args()
@@ -78,7 +79,7 @@ def main() -> None:
     with OurWeights(args.model, args.scratch) as ours:
         peers = PeerWeights(args.model, args.scratch, lambda: ours.calibration.squares)
         for name in [name for name in args.names if name not in record.names]:
-            made = peers.weights(name) if name.startswith(LLAMA_CPP) else ours.weights(name)
+            made = peers.weights(name) if ":" in name else ours.weights(name)
             result = reference.compare(name, made)
             show(result)
             record.add(result)

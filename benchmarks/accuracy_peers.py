@@ -1,4 +1,4 @@
-"""Dequantized weights of llama.cpp's quantizer."""
+"""Dequantized weights of the quantizers of llama.cpp and of its fork ik_llama.cpp."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from peers.environments import Environments
 from mlc_toolchain.convert_weight import ConvertOptions, plan_conversion
 from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
 
-LLAMA_CPP = "llama.cpp"
+LLAMA_CPP, FORK = "llama.cpp", "ik_llama.cpp"
 IMPORTANCE = "+imatrix"
 HERE = Path(__file__).resolve().parent
 
 
 class PeerWeights:
-    """llama.cpp's weights of one checkpoint. Files and llama.cpp's environment are below ``scratch``.
+    """Peers' weights of one checkpoint. Files and the peers' environments are below ``scratch``.
 
     squares: mean squares of the layers' inputs, by parameter.
     """
@@ -33,18 +33,34 @@ class PeerWeights:
         self._files.mkdir(parents=True, exist_ok=True)
 
     def weights(self, name: str) -> Weights:
-        """The weights of ``llama.cpp:TYPE``, in its default mixture of types, or of ``llama.cpp:TYPE+imatrix``."""
-        path = self.file(name.partition(":")[2])
-        checkpoint = GGUFCheckpoint(path)
+        """The weights of ``PEER:TYPE``, in the peer's default mixture of types, or of ``PEER:TYPE+imatrix``."""
+        peer, _, kind = name.partition(":")
+        path, decoded = self._of_fork(kind) if peer == FORK else (self.file(kind), self.file(kind))
+        checkpoint = GGUFCheckpoint(decoded)
         return Weights({name: checkpoint.read(name) for name in checkpoint.names()}, path.stat().st_size)
 
     def file(self, kind: str) -> Path:
-        """The GGUF file of ``TYPE`` or ``TYPE+imatrix``, created if missing."""
+        """llama.cpp's GGUF file of ``TYPE`` or ``TYPE+imatrix``, created if missing."""
         path = self._files / f"{kind}.gguf"
         if not path.is_file():
             importance = [self._importance()] if kind.endswith(IMPORTANCE) else []
             self.run("peers.gguf_files", self._folder, path, kind.removesuffix(IMPORTANCE), "mixed", *importance)
         return path
+
+    def _of_fork(self, kind: str) -> tuple[Path, Path]:
+        """ik_llama.cpp's GGUF file of a type, and one with its weights in float32, as other readers lack its types."""
+        path, decoded = (self._files / f"{FORK}-{name}.gguf" for name in (kind, f"{kind}-F32"))
+        if not decoded.is_file():
+            importance = ["--imatrix", self._importance()] if kind.endswith(IMPORTANCE) else []
+            self._quantize_in_fork(*importance, self.file("F16"), path, kind.removesuffix(IMPORTANCE))
+            self._quantize_in_fork("--allow-requantize", path, decoded, "F32")
+        return path, decoded
+
+    def _quantize_in_fork(self, *arguments: str | Path) -> None:
+        """Run ``llama-quantize``, which ik_llama.cpp's wheel contains."""
+        environment = self._environments.python(FORK).parents[1]
+        (program,) = environment.glob("lib/*/site-packages/ik_llama_cpp/bin/llama-quantize")
+        subprocess.run([program, *arguments], check=True, capture_output=True)
 
     def run(self, module: str, *arguments: str | Path) -> None:
         """Run a module of ``peers`` in the environment of llama.cpp. Raises RuntimeError with its last lines."""
