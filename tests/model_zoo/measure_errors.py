@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.model_zoo import encoder_cases
+from tests.model_zoo import draft_heads, encoder_cases
 from tests.model_zoo.architecture_cases import CASES, CONTEXT, Case
 from tests.model_zoo.comparisons import Pair, of_decoder, of_encoder, of_encoder_decoder
 from tests.model_zoo.compiled import build, random_model
@@ -29,13 +29,16 @@ DECODERS = (*CASES, *(Case(name, CLASSES[name][0], options, sizes=SIZES[name]) f
 ALL_CASES: tuple[Case, ...] = (*DECODERS, *encoder_cases.CASES, *encoder_cases.ENCODER_DECODERS)
 
 
-def error_of(case: Case) -> float:
-    """The largest relative difference of one variant."""
+def error_of(case: Case | str) -> float:
+    """The largest relative difference of one variant, or of a draft head."""
     with tempfile.TemporaryDirectory() as folder:
         return max(_relative(got, expected) for got, expected in _pairs(case, Path(folder)))
 
 
-def _pairs(case: Case, folder: Path) -> Iterator[Pair]:
+def _pairs(case: Case | str, folder: Path) -> Iterator[Pair]:
+    if isinstance(case, str):
+        yield from draft_heads.of_head(case, folder, optimized=True)
+        return
     model = random_model(case)
     if isinstance(case, encoder_cases.EncoderCase):
         with build(case, model, folder, model_type=case.model_type, chunk=CONTEXT) as llm:
@@ -56,13 +59,13 @@ def main(names: list[str]) -> None:
     """Measure, and write ``FILE`` after each variant."""
     kept = json.loads(FILE.read_text()) if names else {}
     errors = {name: error for name, error in kept.items() if name not in names}
-    for case in ALL_CASES:
-        if names and case.name not in names:
+    for name, case in (*((c.name, c) for c in ALL_CASES), *((head, head) for head in draft_heads.COMPARISONS)):
+        if names and name not in names:
             continue
         error = float(f"{error_of(case):.1e}")
-        errors[case.name] = max(error, errors.get(case.name, 0.0))
+        errors[name] = max(error, errors.get(name, 0.0))
         FILE.write_text(json.dumps(dict(sorted(errors.items())), indent=1) + "\n")
-        print(f"{case.id}: {error:.1e}", flush=True)
+        print(f"{name if isinstance(case, str) else case.id}: {error:.1e}", flush=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from mlc_runtime.hidden_states import HiddenSessions
 from mlc_toolchain.compile import CompileOptions, compile_model
 from model_zoo import registry
 from tests.model_zoo.architecture_cases import COMMON, LLAMA_LIKE, VOCAB
-from tests.model_zoo.test_draft_heads import SIZE, made
+from tests.model_zoo.draft_heads import SIZE, made
 from tests.runtime.fake_library import FakeLibrary, metadata, write_folder
 from tests.unoptimized import without_llvm_optimizations
 

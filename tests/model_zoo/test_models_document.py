@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from model_zoo import registry
-from tests.model_zoo import encoder_cases, mtp_reference, test_draft_heads
+from tests.model_zoo import draft_heads, encoder_cases
 from tests.model_zoo.architecture_cases import CASES
 from tests.model_zoo.models_document import document
 from tests.model_zoo.test_models import VARIANTS
@@ -19,5 +19,4 @@ def test_the_page_is_current() -> None:
 
 def test_every_architecture_is_compared_with_transformers() -> None:
     cases = {case.name for case in (*CASES, *encoder_cases.CASES, *encoder_cases.ENCODER_DECODERS)}
-    heads = {*test_draft_heads.NAMES, *(f"{name}_mtp" for name in mtp_reference.NAMES)}
-    assert set(registry.ARCHITECTURES) == cases | {kind for kind, _ in VARIANTS} | heads
+    assert set(registry.ARCHITECTURES) == cases | {kind for kind, _ in VARIANTS} | set(draft_heads.COMPARISONS)
