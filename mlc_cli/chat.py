@@ -59,8 +59,8 @@ def chat(
     choice.check(max_tokens)
     check_guesses(num_draft)
     with (
-        running.load(model, with_draft(preparing, draft), threads) as llm,
         guesses(model, preparing, draft, num_draft, threads) as speculation,
+        running.load(model, with_draft(preparing, speculation), threads) as llm,
     ):
         running.check_chat_template(llm)
         Conversation(llm, choice, max_tokens, system, speculation, as_json).run()

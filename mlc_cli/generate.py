@@ -88,8 +88,8 @@ def generate(
         raise UsageError("--top-logprobs is a part of the JSON object", hint="add --json")
     _check(choice, max_tokens, top_logprobs, count, num_draft, draft, images)
     with (
-        running.load(model, with_draft(preparing, draft), threads) as llm,
         guesses(model, preparing, draft, num_draft, threads) as speculation,
+        running.load(model, with_draft(preparing, speculation), threads) as llm,
     ):
         if as_chat:
             running.check_chat_template(llm)

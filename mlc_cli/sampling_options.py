@@ -194,9 +194,14 @@ def check_guesses(num_draft: int | None) -> None:
         raise UsageError(f"--num-draft: got {num_draft}; expected at least 0")
 
 
-def with_draft(preparing: PrepareOptions, draft: str | None) -> PrepareOptions:
-    """The options of preparing the model that ``draft`` drafts for."""
-    return replace(preparing, draft_heads=True) if draft == MTP else preparing
+def with_draft(preparing: PrepareOptions, speculation: Guesses) -> PrepareOptions:
+    """The options of preparing the model that drafts are for: with the functions that a draft head takes."""
+    draft = speculation.get("draft")
+    if draft is None:
+        return preparing
+    from mlc_runtime.draft_heads import is_draft_head
+
+    return replace(preparing, draft_heads=is_draft_head(draft.compiled))
 
 
 @contextmanager

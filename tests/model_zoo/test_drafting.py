@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from click.testing import CliRunner
 
+from mlc_cli.generate import generate
 from mlc_errors import UsageError
 from mlc_runtime import LLM
 from mlc_runtime.draft_heads import LayerHead, head_proposer
@@ -19,7 +22,7 @@ from mlc_runtime.hidden_states import HiddenSessions
 from mlc_toolchain.compile import CompileOptions, compile_model
 from model_zoo import registry
 from tests.model_zoo.architecture_cases import COMMON, LLAMA_LIKE, VOCAB
-from tests.model_zoo.draft_heads import SIZE, made
+from tests.model_zoo.draft_heads import SIZE, made, write_source
 from tests.runtime.fake_library import FakeLibrary, metadata, write_folder
 from tests.unoptimized import without_llvm_optimizations
 
@@ -179,6 +182,21 @@ def test_heads_that_count_are_accepted(opened: Any) -> None:
     result = llm.generate([*PROMPT, 17], max_tokens=30, temperature=0.0, ignore_eos=True, num_draft=4, draft=heads)
     assert list(result.token_ids) == list(range(18, 48))
     assert result.accepted == result.guessed >= 20
+
+
+def test_the_command_compiles_a_checkpoint_for_the_head(
+    llm: LLM, eagle: LLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLC_CACHE_DIR", str(tmp_path / "cache"))
+    model = random_llama()
+    source = write_source({**model.config.to_dict(), "eos_token_id": None}, model.state_dict(), tmp_path)
+    given = [str(source), "--quantization", "q0f32", "--overrides", "prefill_chunk_size=16;max_batch_size=5"]
+    prompt = ["-p", "abc", "--raw", "--greedy", "--max-tokens", "9", "--num-draft", "3", "--json", "--threads", "2"]
+    with without_llvm_optimizations():
+        result = CliRunner().invoke(generate, [*given, "--draft", str(eagle.folder), *prompt], catch_exceptions=False)
+    answer = json.loads(result.stdout)
+    assert answer["guessed"] >= 4
+    assert answer["token_ids"] == list(llm.generate("abc", max_tokens=9, temperature=0.0).token_ids)
 
 
 def test_heads_that_are_refused(llm: LLM, medusa: LLM, tmp_path: Path) -> None:
