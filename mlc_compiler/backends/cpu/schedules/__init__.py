@@ -8,11 +8,13 @@ from .expert_product import ExpertProduct
 from .matmul import Matmul
 from .quantized_matmul import QuantizedMatmul
 from .rowwise import Elementwise, RowReduction
+from .single_column import SingleColumn
 from .wide_reduction import WideReduction
 
 CPU_RULES = (
     QuantizedMatmul(),
     Bfloat16Matmul(),
+    SingleColumn(),
     Matmul(),
     Convolution(),
     ExpertProduct(),

@@ -52,7 +52,7 @@ class Matmul(TunableRule):
         columns = choose(s, VECTORS, 2) * cpu.lanes(32)
         heights = _heights(s, cpu)
         unrolled = choose(s, UNROLLINGS, UNROLLED_REDUCTION)
-        epilogue = _inline_around(s, blocks, matched)
+        epilogue = inline_around(s, blocks, matched)
         weights = _weight_parameters(s, matched)
         for weight, transposed in weights:
             s.transform_layout(matched.block.name, weight.name, column_tiles(columns, transposed))
@@ -87,7 +87,7 @@ def _packing_dominates(func: PrimFunc, matched: MatmulBlock) -> bool:
     return few and not matched.transposed and id(matched.weight) in activations
 
 
-def _inline_around(s: Schedule, blocks: Blocks, matched: MatmulBlock) -> list[str]:
+def inline_around(s: Schedule, blocks: Blocks, matched: MatmulBlock) -> list[str]:
     """Inline the producers of the operands; returns the names of the blocks after the matmul."""
     names = [b.name for b in blocks.in_order]
     at = names.index(matched.block.name)
