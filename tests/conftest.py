@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import gc
+import os
+from collections.abc import Generator
+from contextlib import nullcontext
 from importlib import metadata
 from pathlib import Path
 
 import hypothesis
 import pytest
+
+from mlc_compiler import pipeline
+from mlc_compiler.codegen import workers
+from tests.unoptimized import is_optimized, without_llvm_optimizations
 
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("fixed")
@@ -22,6 +29,20 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 50)  # the trees of the compiler have no cycles
+
+
+def pytest_configure() -> None:
+    """Share the cores between the processes of a parallel run: a compilation forks no more processes than its part."""
+    if others := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) - 1:
+        part = max(1, pipeline.available_cores() // (1 + others))
+        pipeline.available_cores = workers.available_cores = lambda: part
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Compile with LLVM's optimizations where they are tested."""
+    with nullcontext() if is_optimized(item.path) else without_llvm_optimizations():
+        return (yield)
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ import torch
 from mlc_runtime import LLM
 from tests.e2e.building import SharedFolders, build_folder
 from tests.e2e.checkpoints import random_model, save_checkpoint
+from tests.unoptimized import with_llvm_optimizations
 
 torch.set_num_threads(1)  # torch's spinning threads slow down the worker team and other test processes
 SIZES = ("--prefill-chunk-size", 24, "--max-batch-size", 5)
@@ -36,21 +37,23 @@ def checkpoint(shared: SharedFolders) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def tiny_folder(shared: SharedFolders, checkpoint: Callable[[str], Path]) -> Callable[[str, str], Path]:
-    """A function: name of a random model, quantization -> its folder with lib.so."""
+    """A function: name of a random model, quantization -> its folder with lib.so, optimized."""
 
     def build(name: str, scheme: str) -> Path:
         source = checkpoint(name)
-        return shared.get(f"{name}-{scheme}", lambda folder: build_folder(source, folder, scheme, *SIZES))
+        with with_llvm_optimizations():
+            return shared.get(f"{name}-{scheme}", lambda folder: build_folder(source, folder, scheme, *SIZES))
 
     return build
 
 
 @pytest.fixture(scope="session")
 def smollm2_folder(shared: SharedFolders, smollm2_gguf: Path) -> Callable[[str], Path]:
-    """A function: quantization -> SmolLM2's folder with lib.so."""
+    """A function: quantization -> SmolLM2's folder with lib.so, optimized."""
 
     def build(scheme: str) -> Path:
-        return shared.get(f"smollm2-{scheme}", lambda folder: build_folder(smollm2_gguf, folder, scheme))
+        with with_llvm_optimizations():
+            return shared.get(f"smollm2-{scheme}", lambda folder: build_folder(smollm2_gguf, folder, scheme))
 
     return build
 

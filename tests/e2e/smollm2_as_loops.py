@@ -24,7 +24,6 @@ from quantization.schemes import get_scheme
 from tests.compiler.backends.cuda.as_loops import build_as_loops
 
 TARGET = Target("cuda:sm_80")
-LEVEL = 3  # LLVM's optimization level
 QUESTION = [{"role": "user", "content": "Explain why the sky is blue, in detail."}]
 
 
@@ -44,9 +43,7 @@ def build(folder: Path, output: Path) -> tuple[Library, Library]:
     chat = read_chat_config(folder)
     exported = export_model(model_config(chat, {}), get_scheme(chat.quantization), "float16")
     outputs = {descending: output / f"{descending}.so" for descending in (False, True)}
-    build_as_loops(
-        exported.mod, TARGET, outputs, lambda mod: model_metadata(exported, chat.quantization, mod), level=LEVEL
-    )
+    build_as_loops(exported.mod, TARGET, outputs, lambda mod: model_metadata(exported, chat.quantization, mod))
     return Library(outputs[False]), Library(outputs[True])
 
 

@@ -12,7 +12,6 @@ from mlc_cli.__main__ import main
 from mlc_evaluation import benchmark
 from mlc_evaluation.benchmark import MachineLimits
 from mlc_runtime.metadata import read_metadata
-from tests.unoptimized import without_llvm_optimizations
 
 SMALL = ("--prompt-lengths", "7,30", "--generate", "4", "--batch", "1,3", "--depth", "0,20", "--repeat", "2")
 LIMITS = MachineLimits(2e10, 2e11, None)
@@ -48,8 +47,7 @@ def test_speed_and_shares(folder: Path, capsys: pytest.CaptureFixture[str]):
 def test_profile_has_every_kernel(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     page = tmp_path / "kernels.html"
     options = ("--prompt-lengths", "7", "--generate", "2", "--repeat", "1", "--profile", "--html", str(page))
-    with without_llvm_optimizations():
-        assert main(["bench", str(folder), *options, "--json", "--threads", "1"]) == 0
+    assert main(["bench", str(folder), *options, "--json", "--threads", "1"]) == 0
     kernels = json.loads(capsys.readouterr().out)["profile"]["kernels"]
     accounting = read_metadata(folder / "lib.so")["accounting"]
     for function in ("prefill", "decode"):

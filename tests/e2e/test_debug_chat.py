@@ -23,17 +23,10 @@ from mlc_runtime import LLM
 from mlc_runtime.arrays import to_tensor
 from mlc_toolchain.compile import CompileOptions, compile_model
 from model_zoo.llama import LlamaAttention, LlamaMLP, LlamaModel
-from tests.unoptimized import without_llvm_optimizations
 
 NAME = "llama-odd-llama3"
 PROMPT = "the quick brown fox"
 LAYER = 1
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _fast_compilations() -> Iterator[None]:
-    with without_llvm_optimizations():
-        yield
 
 
 @pytest.fixture(scope="module")

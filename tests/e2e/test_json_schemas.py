@@ -22,7 +22,6 @@ from mlc_toolchain.kernel_checker import KernelCheck
 from mlc_toolchain.kernel_resources import KernelResources
 from mlc_toolchain.tune import KernelGain, TuneReport
 from tests.cli.json_schema import problems
-from tests.unoptimized import without_llvm_optimizations
 
 NAME = "llama-bias-tied"
 MODULE = "@T.prim_func\ndef f(x: T.Buffer((4,), 'float32')):\n    for i in range(4):\n        x[i] = x[i] + 1.0\n"
@@ -118,8 +117,7 @@ def test_outputs_fit_their_schema(name: str, places: dict[str, str], capsys, mon
             case += NEEDED.get(case.split()[0], "")
         words = [places.get(word, word) for word in case.split()]
         monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(TYPED)))
-        with without_llvm_optimizations():
-            main([*words, "--json"])
+        main([*words, "--json"])
         out, err = capsys.readouterr()
         found = objects(err if name == "error" else out)
         assert found, err

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 import math
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -16,15 +17,16 @@ from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from mlc_runtime import LLM
+from mlc_toolchain import compile as compilation
 from mlc_toolchain.compile import CompileOptions, compile_model
 from mlc_toolchain.convert_weight import ConvertOptions, convert_weight
 from mlc_toolchain.gen_config import GenConfigOptions, gen_config
 from mlc_toolchain.model_sizes import SizeOverrides
+from model_zoo.registry import ExportedModel, export_model
 from quantization.group import decode, encode
 from quantization.schemes import get_scheme
 from tests.model_zoo.architecture_cases import IMAGE_TOKEN, Case
 from tests.runtime.fake_library import byte_tokenizer
-from tests.unoptimized import without_llvm_optimizations
 
 CHUNK, BATCH = 9, 3
 
@@ -149,11 +151,11 @@ def build(
     *,
     model_type: str = "auto",
     chunk: int = CHUNK,
-    optimized: bool = True,
+    without: Collection[str] = (),
 ) -> LLM:
     """The compiled model; every tensor of the checkpoint is used or declared unused, or conversion fails.
 
-    optimized: False translates the compiler's LLVM IR as it is, in a tenth of the time that LLVM's optimizations take.
+    without: names of exported functions that are left out.
     """
     source, output = folder / "source", folder / scheme
     if not source.exists():
@@ -161,7 +163,13 @@ def build(
     convert_weight(ConvertOptions(str(source), scheme, output, model_type))
     sizes = SizeOverrides(prefill_chunk_size=chunk, max_batch_size=BATCH)
     gen_config(GenConfigOptions(str(source), scheme, output, model_type, sizes=sizes))
-    with nullcontext() if optimized else without_llvm_optimizations():
+
+    def export(*arguments: Any, **options: Any) -> ExportedModel:
+        exported = export_model(*arguments, **options)
+        functions = {name: function for name, function in exported.mod.functions.items() if name not in without}
+        return replace(exported, mod=exported.mod.with_functions(functions))
+
+    with mock.patch.object(compilation, "export_model", export):
         compile_model(CompileOptions(output, output / "lib.so", device="cpu", opt="act=16"))
     return LLM(output, num_threads=2)
 

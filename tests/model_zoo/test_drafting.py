@@ -24,7 +24,6 @@ from model_zoo import registry
 from tests.model_zoo.architecture_cases import COMMON, LLAMA_LIKE, VOCAB
 from tests.model_zoo.draft_heads import SIZE, made, write_source
 from tests.runtime.fake_library import FakeLibrary, metadata, write_folder
-from tests.unoptimized import without_llvm_optimizations
 
 RNG = np.random.default_rng(2)
 PROMPT = RNG.integers(3, VOCAB, 21).tolist()
@@ -92,8 +91,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         folder = made(configs.get(kind, configs["llama"]), tensors, kind, tmp_path_factory.mktemp(kind))
         if kind not in libraries:
             options = CompileOptions(folder, folder / "lib.so", device="cpu", draft_heads=kind == "llama")
-            with without_llvm_optimizations():
-                compile_model(options)
+            compile_model(options)
             libraries[kind] = folder / "lib.so"
         models.append(LLM(folder, libraries[kind], num_threads=2))
         return models[-1]
@@ -192,8 +190,7 @@ def test_the_command_compiles_a_checkpoint_for_the_head(
     source = write_source({**model.config.to_dict(), "eos_token_id": None}, model.state_dict(), tmp_path)
     given = [str(source), "--quantization", "q0f32", "--overrides", "prefill_chunk_size=16;max_batch_size=5"]
     prompt = ["-p", "abc", "--raw", "--greedy", "--max-tokens", "9", "--num-draft", "3", "--json", "--threads", "2"]
-    with without_llvm_optimizations():
-        result = CliRunner().invoke(generate, [*given, "--draft", str(eagle.folder), *prompt], catch_exceptions=False)
+    result = CliRunner().invoke(generate, [*given, "--draft", str(eagle.folder), *prompt], catch_exceptions=False)
     answer = json.loads(result.stdout)
     assert answer["guessed"] >= 4
     assert answer["token_ids"] == list(llm.generate("abc", max_tokens=9, temperature=0.0).token_ids)

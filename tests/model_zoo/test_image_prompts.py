@@ -121,7 +121,7 @@ def test_an_image_in_tiles_of_patches(tmp_path: Path) -> None:
     names = SimpleNamespace(image_token="<image>", **{f"image_{name}_token": text for name, text in texts.items()})
     image = Lfm2VlProcessor._build_image_tokens(names, 1, 2, 4, 2, True, True)
     tokens = torch.tensor([tokenizer.encode(f"Here: {image} what?").ids])
-    with build(case, model, tmp_path, optimized=False) as llm:
+    with build(case, model, tmp_path) as llm:
         views = llm.image_prompts.processor.views(IMAGE)
         grids = [view.grid for view in views.views if view.grid]
         inputs = padded_patches([view.inputs["pixel_values"] for view in views.views], grids)
@@ -153,7 +153,7 @@ def test_an_image_between_two_tokens(tmp_path: Path) -> None:
     tokens = torch.tensor([[*tokenizer.encode("Here: ").ids, *image, *tokenizer.encode(" what?").ids]])
     with torch.no_grad():
         expected = model(tokens, **inputs, use_cache=False).logits[0].numpy()
-    with build(case, model, tmp_path, optimized=False) as llm:
+    with build(case, model, tmp_path) as llm:
         prompt = llm.encode("Here: <|image|> what?", [IMAGE])
         assert [max(i, -1) for i in prompt] == [-1 if i == token else i for i in tokens[0].tolist()]
         np.testing.assert_allclose(llm.logits(prompt), expected, rtol=0, atol=1e-4 * np.abs(expected).max())
@@ -184,7 +184,7 @@ def test_an_image_before_a_token_with_an_embedding_of_the_tower(tmp_path: Path) 
     tokens = torch.tensor([[*tokenizer.encode("Here: ").ids, *image, *tokenizer.encode(" what?").ids]])
     with torch.no_grad():
         expected = model(tokens, **inputs, use_cache=False).logits[0].numpy()
-    with build(case, model, tmp_path, optimized=False) as llm:
+    with build(case, model, tmp_path) as llm:
         prompt = llm.encode("Here: <image_soft_token> what?", [IMAGE])
         assert [max(i, -1) for i in prompt] == [-1 if i == token else i for i in tokens[0].tolist()]
         np.testing.assert_allclose(llm.logits(prompt), expected, rtol=0, atol=1e-4 * np.abs(expected).max())

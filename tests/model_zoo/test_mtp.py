@@ -22,7 +22,6 @@ from model_zoo import registry
 from tests.model_zoo.draft_heads import write_source
 from tests.model_zoo.mtp_reference import Reference
 from tests.model_zoo.test_drafting import PROMPT, SETTINGS
-from tests.unoptimized import without_llvm_optimizations
 
 CPU = PrepareOptions(device="cpu")
 PREPARING = replace(CPU, quantization="q0f32", overrides="prefill_chunk_size=16;max_batch_size=5")
@@ -39,8 +38,7 @@ def test_models_without_the_layer() -> None:
 def prepare(source: Path, kind: str) -> LLM:
     """The model of a checkpoint, or the head that is in it, by way of the cache."""
     options = replace(PREPARING, model_type=kind, draft_heads=kind == "auto")
-    with without_llvm_optimizations():
-        made = prepared_model(str(source), options)
+    made = prepared_model(str(source), options)
     return LLM(made.folder, made.library, num_threads=2)
 
 

@@ -74,12 +74,10 @@ def build_as_loops(
     target: Target,
     outputs: Mapping[bool, Path],
     metadata: Callable[[IRModule], Mapping[str, Any]] = lambda _: {},
-    level: int = 0,
 ) -> None:
     """Compile a module with the CUDA schedules to libraries for this machine's CPU.
 
-    outputs: for False the library whose loops over threads ascend, for True the one whose loops descend. level: LLVM's
-    optimization level; for small kernels optimizing takes longer than running.
+    outputs: for False the library whose loops over threads ascend, for True the one whose loops descend.
     """
     cpu = Target("cpu")
     before, after = passes(target)
@@ -87,5 +85,5 @@ def build_as_loops(
     for descending, output in outputs.items():
         loops = [SimtToLoops(descending), OrderSums(), SerialLoops(), PlaceBarriers(), *after]
         lowered = run_passes(scheduled, loops)
-        native = compile_modules(emit_llvm(lowered, cpu, metadata(lowered)), cpu, level=level)
+        native = compile_modules(emit_llvm(lowered, cpu, metadata(lowered)), cpu)
         link_shared(native.objects, output, cpu)

@@ -15,7 +15,6 @@ from mlc_compiler.passes.lower_blocks import LowerBlocks
 from mlc_compiler.passes.verify import Verify
 from mlc_compiler.pipeline import run_passes
 from tests.compiler.backends.cuda.kernels import main
-from tests.unoptimized import without_llvm_optimizations
 
 ORDERS = {"ascending": False, "descending": True}
 
@@ -42,8 +41,7 @@ def run(mod: IRModule, *arrays: np.ndarray, name: str = "main") -> tuple[np.ndar
             for order, descending in ORDERS.items()
         }
     )
-    with without_llvm_optimizations():
-        library = build(run_passes(both, [Verify(after="simt-to-loops")]), num_threads=1)
+    library = build(run_passes(both, [Verify(after="simt-to-loops")]), num_threads=1)
     results = [tuple(np.array(a) for a in arrays) for _ in ORDERS]
     for order, copies in zip(ORDERS, results, strict=True):
         library[order](*copies)
