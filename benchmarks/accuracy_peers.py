@@ -51,7 +51,7 @@ class PeerWeights:
         """ik_llama.cpp's GGUF file of a type, and one with its weights in float32, as other readers lack its types."""
         path, decoded = (self._files / f"{FORK}-{name}.gguf" for name in (kind, f"{kind}-F32"))
         if not decoded.is_file():
-            importance = ["--imatrix", self._importance()] if kind.endswith(IMPORTANCE) else []
+            importance = ("--imatrix", self._importance()) if kind.endswith(IMPORTANCE) else ()
             self._quantize_in_fork(*importance, self.file("F16"), path, kind.removesuffix(IMPORTANCE))
             self._quantize_in_fork("--allow-requantize", path, decoded, "F32")
         return path, decoded

@@ -63,8 +63,10 @@ def _layer_norm(x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor) -> tor
     return functional.layer_norm(x, x.shape[-1:], gamma, beta)
 
 
-def _batch_norm(x: torch.Tensor, *statistics: torch.Tensor) -> torch.Tensor:
-    return functional.batch_norm(x, *statistics)
+def _batch_norm(
+    x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor
+) -> torch.Tensor:
+    return functional.batch_norm(x, mean, variance, gamma, beta)
 
 
 CASES = (

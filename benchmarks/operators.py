@@ -75,8 +75,8 @@ def compiled(case: Case, values: tuple[torch.Tensor, ...]) -> Call:
         program = torch.export.export(Function(case.function), values)
         wanted = case.function(*values)
     main = from_exported_program(program).jit(num_threads=1)["main"]
-    got = main(*values)
-    pairs = [(got, wanted)] if isinstance(wanted, torch.Tensor) else list(zip(got, wanted, strict=True))
+    got: Any = main(*values)
+    pairs = [(got, wanted)] if isinstance(wanted, torch.Tensor) else zip(got, wanted, strict=True)
     for own, other in pairs:
         error = float(np.max(np.abs(own - other.numpy()) / (1 + np.abs(other.numpy()))))
         if not error <= LARGEST_ERROR:
@@ -96,7 +96,7 @@ def seconds_of(call: Call, count: int) -> float:
 def measure(case: Case, turns: int) -> Row:
     """Time both engines in turns."""
     values = case.inputs()
-    calls = {"mlc": compiled(case, values), "torch": partial(case.function, *values)}
+    calls: dict[str, Call] = {"mlc": compiled(case, values), "torch": partial(case.function, *values)}
     counts = {name: max(1, int(SECONDS_OF_A_TURN / max(seconds_of(call, 2), 1e-6))) for name, call in calls.items()}
     found = [{name: seconds_of(call, counts[name]) for name, call in calls.items()} for _ in range(turns)]
     return Row(case.operator, case.size, {name: min(turn[name] for turn in found) * 1e6 for name in calls})
