@@ -77,7 +77,7 @@ def build_as_loops(
 ) -> None:
     """Compile a module with the CUDA schedules to libraries for this machine's CPU.
 
-    outputs: for False the library whose loops over threads ascend, for True the one whose loops descend.
+    outputs: paths; for False the library whose loops over threads ascend, for True the one whose loops descend.
     """
     cpu = Target("cpu")
     before, after = passes(target)

@@ -25,7 +25,7 @@ def lib(tmp_path_factory: pytest.TempPathFactory) -> Library:
         graph = graph_of(name, case.args, case.attrs, symbolic=(N, M))["main"]
         functions[symbol] = graph.with_attr("global_symbol", symbol)
     path = Path(tmp_path_factory.mktemp("operators")) / "lib.so"
-    build_as_loops(run_passes(IRModule(functions), entries()), Target("cuda:sm_80"), path)
+    build_as_loops(run_passes(IRModule(functions), entries()), Target("cuda:sm_80"), {False: path})
     return Library(path)
 
 

@@ -117,11 +117,9 @@ def test_as_loops_in_both_orders_of_threads(single_query: bool, tmp_path: Path):
     attrs = {"heads": 6, "scale": 0.3, "names": tuple(batch.scales), "single_query": single_query}
     args = (*batch.args, 1, list(batch.scales.values()))
     graph = run_passes(graph_of("nn.paged_attention", args, attrs, symbolic(batch)), entries())
-    results = []
-    for descending in (False, True):
-        path = tmp_path / f"{descending}.so"
-        build_as_loops(graph, Target("cuda:sm_80"), path, descending=descending)
-        results.append(np.asarray(Library(path)["main"](*batch.args, *batch.scales.values())))
+    libraries = {descending: tmp_path / f"{descending}.so" for descending in (False, True)}
+    build_as_loops(graph, Target("cuda:sm_80"), libraries)
+    results = [np.asarray(Library(path)["main"](*batch.args, *batch.scales.values())) for path in libraries.values()]
     np.testing.assert_array_equal(*results)
     np.testing.assert_allclose(results[0], paged.attention(*args, **attrs), rtol=4e-3, atol=4e-3)
 

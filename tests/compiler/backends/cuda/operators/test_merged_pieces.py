@@ -104,7 +104,7 @@ def test_a_missing_fence_is_a_race(number: int, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("descending", [False, True])
 def test_as_loops(descending: bool, tmp_path: Path) -> None:
     batch = batch_of((LONG, 5, 64))
-    build_as_loops(run_passes(graph(batch), entries()), Target(TARGET), tmp_path / "lib.so", descending=descending)
+    build_as_loops(run_passes(graph(batch), entries()), Target(TARGET), {descending: tmp_path / "lib.so"})
     result = np.asarray(Library(tmp_path / "lib.so")["main"](*arguments(batch)))
     wanted = paged.attention(*batch.args, 1, [SINKS["sinks"]], **ATTRS)
     np.testing.assert_allclose(result, wanted, rtol=5e-6, atol=5e-6)

@@ -86,7 +86,7 @@ def test_as_loops(descending: bool, tmp_path: Path) -> None:
     case = Case(3, 21, 2304, "NK", symbolic=False)
     arrays, expected = case.arrays()
     mod = run_passes(IRModule({"main": case.function().with_attr("global_symbol", "main")}), entries())
-    build_as_loops(mod, small("sm_80"), tmp_path / "lib.so", descending=descending)
+    build_as_loops(mod, small("sm_80"), {descending: tmp_path / "lib.so"})
     out = np.zeros_like(expected)
     Library(tmp_path / "lib.so")["main"](*arrays, out)
     assert_close(case, out, expected)

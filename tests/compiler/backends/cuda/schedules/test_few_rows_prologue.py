@@ -105,7 +105,7 @@ def test_parts_of_the_depth(rows: int, columns: int, chunks: int, centered: bool
 def test_parts_as_loops(descending: bool, tmp_path: Path) -> None:
     norm = Norm.of(2, 40, 2080, False, True)
     mod = run_passes(IRModule({"main": norm.func.with_attr("global_symbol", "main")}), entries())
-    build_as_loops(mod, one_multiprocessor("sm_90a"), tmp_path / "lib.so", descending=descending)
+    build_as_loops(mod, one_multiprocessor("sm_90a"), {descending: tmp_path / "lib.so"})
     out = norm.result()
     Library(tmp_path / "lib.so")["main"](*norm.operands, out)
     norm.check(out)
