@@ -14,7 +14,9 @@ from mlc_compiler.codegen.llvm_worker import Reply, Request
 
 OPTIMIZED = (
     "benchmarks",
-    "compiler/backends/cpu",
+    "compiler/backends/cpu/test_aarch64.py",
+    "compiler/backends/cpu/test_quantized_native.py",
+    "compiler/backends/cpu/test_team.py",
     "compiler/codegen",
     "compiler/fuzz",
     "compiler/schedules",

@@ -35,7 +35,7 @@ def folder(tiny_folder: Callable[[str, str], Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def observed(folder: Path, _fast_compilations: None) -> Iterator[LLM]:
+def observed(folder: Path) -> Iterator[LLM]:
     with ModelFiles(folder, num_threads=2).open_observed(tensors=True) as llm:
         yield llm
 
