@@ -118,6 +118,7 @@ def int4_rows(m: int, n: int, k: int, rounds: int) -> Proof:
     operands, call = _int4(m, n, k, Target("cpu"))
     _check_int4(operands)
     (seconds,), limit = _in_turns([call], rounds), measure_int8(1)
+    assert limit is not None  # with VNNI
     return Proof(f"int4 x int8 {m} x {k} x {n}", 2 * m * n * k / seconds / 1e9, "Gop/s", limit / 1e9, "8-bit peak")
 
 

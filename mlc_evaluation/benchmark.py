@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mlc_errors import UnsupportedError, UsageError
-from mlc_evaluation.machine_limits import has_int8, machine_name, measure_int8, measure_limits
+from mlc_evaluation.machine_limits import machine_name, measure_int8, measure_limits
 from mlc_evaluation.observed import ModelFiles
 from mlc_evaluation.step_costs import StepCost, step_cost
 from mlc_runtime.decoder import Decoder, DecodeStep
@@ -59,7 +59,7 @@ class Percentiles:
 class MachineLimits:
     """Limits of this machine per second, with the model's number of threads, measured by loops that do nothing else.
 
-    operations: float32; integer_operations: int8 dot products, None if the CPU has no AVX-512 VNNI.
+    operations: float32; integer_operations: of 8-bit products, None if the CPU has neither AVX-512 VNNI nor AVX2.
     """
 
     read_bytes: float
@@ -238,8 +238,7 @@ def _check(llm: LLM, options: BenchOptions) -> None:
 
 def _limits(threads: int) -> MachineLimits:
     found = measure_limits(threads, repeats=3)
-    integers = measure_int8(threads, repeats=3) if has_int8() else None
-    return MachineLimits(found.read_bytes_per_s, found.flop_per_s, integers)
+    return MachineLimits(found.read_bytes_per_s, found.flop_per_s, measure_int8(threads, repeats=3))
 
 
 def _peak_bytes() -> int:

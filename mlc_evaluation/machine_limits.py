@@ -44,17 +44,22 @@ def measure_limits(threads: int, repeats: int = 5) -> Limits:
     return Limits(threads, threads * blocks * block_bytes / read_s, threads * flop / fma_s)
 
 
-def has_int8() -> bool:
-    """Whether this CPU has AVX-512 VNNI, which ``measure_int8`` needs."""
-    return bool(llvm.get_host_cpu_features().get("avx512vnni"))
+def measure_int8(threads: int, repeats: int = 5) -> float | None:
+    """Operations per second (a multiply-add is two) of 8-bit products on `threads` threads.
 
-
-def measure_int8(threads: int, repeats: int = 5) -> float:
-    """Operations per second (a multiply-add is two) of 8-bit dot products, by ``vpdpbusd`` on `threads` threads."""
-    engine = _compile(_int8_source())
+    By ``vpdpbusd`` of 64 bytes with AVX-512 VNNI, else by ``vpmaddubsw`` of 32 bytes with AVX2; None without both.
+    """
+    features = llvm.get_host_cpu_features()
+    if features.get("avx512vnni"):
+        source, nbytes = _vnni_source(), 64
+    elif features.get("avx2"):
+        source, nbytes = _maddubs_source(), 32
+    else:
+        return None
+    engine = _compile(source)
     dot = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int32)(engine.get_function_address("dot"))
     seconds = min(_seconds(lambda part: dot(FMA_ROUNDS, 1), threads) for _ in range(repeats))
-    return 2 * threads * FMA_ROUNDS * CHAINS * 64 / seconds
+    return 2 * threads * FMA_ROUNDS * CHAINS * nbytes / seconds
 
 
 def machine_name() -> str:
@@ -115,7 +120,7 @@ def _fma_source(width: int) -> str:
     return _loop("fma", "float %x", lanes, spread, updates) + f"declare {lanes} {name}({lanes}, {lanes}, {lanes})\n"
 
 
-def _int8_source() -> str:
+def _vnni_source() -> str:
     """`i32 dot(i64 count, i32 x)`: `count` rounds of CHAINS dot products of 64 bytes, in registers."""
     lanes, name = "<16 x i32>", "@llvm.x86.avx512.vpdpbusd.512"
     spread = f"""  %first = insertelement {lanes} poison, i32 %x, i32 0
@@ -124,6 +129,23 @@ def _int8_source() -> str:
     updates = [f"  %new{j} = call {lanes} {name}({lanes} %sum{j}, <64 x i8> %xs, <64 x i8> %xs)" for j in range(CHAINS)]
     return _loop("dot", "i32 %x", lanes, spread, updates, "i32", "add") + (
         f"declare {lanes} {name}({lanes}, <64 x i8>, <64 x i8>)\n"
+    )
+
+
+def _maddubs_source() -> str:
+    """`i32 dot(i64 count, i32 x)`: `count` rounds of CHAINS products of 32 bytes, each with the result before it."""
+    lanes, name = "<8 x i32>", "@llvm.x86.avx2.pmadd.ub.sw"
+    spread = f"""  %first = insertelement {lanes} poison, i32 %x, i32 0
+  %words = shufflevector {lanes} %first, {lanes} poison, {lanes} zeroinitializer
+  %xs = bitcast {lanes} %words to <32 x i8>"""
+    updates = [
+        f"""  %bytes{j} = bitcast {lanes} %sum{j} to <32 x i8>
+  %pairs{j} = call <16 x i16> {name}(<32 x i8> %bytes{j}, <32 x i8> %xs)
+  %new{j} = bitcast <16 x i16> %pairs{j} to {lanes}"""
+        for j in range(CHAINS)
+    ]
+    return _loop("dot", "i32 %x", lanes, spread, updates, "i32", "add") + (
+        f"declare <16 x i16> {name}(<32 x i8>, <32 x i8>)\n"
     )
 
 

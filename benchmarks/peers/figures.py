@@ -23,11 +23,10 @@ class Limits:
 
     @staticmethod
     def measure(threads: int, scheme: str) -> Limits:
-        """Measure the limits: int8 operations for quantized weights, float32 for others."""
+        """Measure the limits: int8 operations for quantized weights if the CPU has them, else float32."""
         limits = measure_limits(threads)
-        return Limits(
-            limits.read_bytes_per_s, measure_int8(threads) if scheme in INTEGER_SCHEMES else limits.flop_per_s
-        )
+        integers = measure_int8(threads) if scheme in INTEGER_SCHEMES else None
+        return Limits(limits.read_bytes_per_s, integers or limits.flop_per_s)
 
     def or_better(self, other: Limits) -> Limits:
         return Limits(max(self.read_bytes_per_s, other.read_bytes_per_s), max(self.op_per_s, other.op_per_s))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from peers import processor
+from peers import figures, processor
 from peers.catalog import ENGINES, SCHEMES, Variant
 from peers.cells import Cell, Kind, grid
 from peers.client import Worker
@@ -19,6 +19,8 @@ from peers.report import markdown, ratio
 from peers.results import About, Figure, Group, Measured, Result, load, load_or_new, save
 from peers.sampling import EngineError, Sample, Settings, Taken, take
 from peers.shapes import ROOM, SHAPES, Shape
+
+from mlc_evaluation import machine_limits
 
 SETTINGS = Settings(repeats=3, tries=5, steps=10, patience=0)
 PREFILL, DECODE = Cell(Kind.PREFILL, 100), Cell(Kind.DECODE, 100, batch=2)
@@ -112,6 +114,15 @@ def test_more_than_the_machine_can_do_is_rejected() -> None:
     found = figure(DECODE, Taken(SETTINGS, quiet(2, 2, 2)), SMALL, HALF, Limits(1e3, 1e3))
     assert found.tokens_per_s is None
     assert found.rejected is not None and found.rejected.endswith("of the machine's limit")
+
+
+def test_the_limit_of_quantized_weights_is_float32_where_no_8_bit_products_are(monkeypatch: pytest.MonkeyPatch):
+    found = {"limits": machine_limits.Limits(1, 5.0, 7.0), "int8": 9.0}
+    monkeypatch.setattr(figures, "measure_limits", lambda threads: found["limits"])
+    monkeypatch.setattr(figures, "measure_int8", lambda threads: found["int8"])
+    assert [Limits.measure(1, scheme) for scheme in ("q4", "f16")] == [Limits(5.0, 9.0), Limits(5.0, 7.0)]
+    found["int8"] = None
+    assert Limits.measure(1, "q4") == Limits(5.0, 7.0)
 
 
 def test_processors_that_others_use() -> None:
