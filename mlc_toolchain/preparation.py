@@ -47,9 +47,9 @@ LEAST_CONTEXT = 1024
 class PreparationReport:
     """A preview of a preparation. steps: those of convert, configure and compile that are needed.
 
-    weight_bytes: size of the weight files, if they will be written; packed_bytes: an estimate of the copy of the weights
-    in the layouts of a new library, which is kept beside it if the system maps files in huge pages; free_bytes: free
-    space on their disk.
+    weight_bytes: size of the weight files, if they will be written; packed_bytes: an estimate of the copy of the
+    weights in the layouts of a new library, which is kept beside it if the system maps files in huge pages; free_bytes:
+    free space on their disk.
     context_window_size: set if auto shortens the model's own. calibration: the calibration text, if any.
     """
 
