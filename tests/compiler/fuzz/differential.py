@@ -19,7 +19,15 @@ from mlc_compiler.ir.expr import Var as Size
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.ir.visitor import free_vars
 from mlc_compiler.optimization import Optimization
+from mlc_compiler.passes.absorb_transposes import AbsorbTransposes
+from mlc_compiler.passes.annotate_patterns import AnnotatePatterns
+from mlc_compiler.passes.base import Pass
+from mlc_compiler.passes.common_subexpressions import CommonSubexpressions
 from mlc_compiler.passes.eliminate_dead import EliminateDead
+from mlc_compiler.passes.fold_constants import FoldConstants
+from mlc_compiler.passes.fuse_ops import FuseOps
+from mlc_compiler.passes.fuse_tensor_functions import FuseTensorFunctions
+from mlc_compiler.passes.legalize import Legalize
 from mlc_compiler.pipeline import entries, run_passes
 from mlc_compiler.relax.nodes import Function, TensorStructInfo, Var
 from mlc_compiler.script import to_text
@@ -32,17 +40,29 @@ from tests.compiler.fuzz.recipes import Recipe, module, random_recipe
 SIZES = ((5,), (1, 13), (24,), (0, 5), (0, 2))
 TARGETS = ("cpu", "cpu", "cpu", "cpu:x86-64-v3", "cpu:x86-64")
 ACTIVATION_BITS = (16, 8)
+LEVELS = ("O3", "O3", "O3", "O1", "O0")
+REWRITES = {step.name: step for step in (FoldConstants(), CommonSubexpressions(), AbsorbTransposes(), EliminateDead())}
+FUSION = (AnnotatePatterns(), FuseOps(), FuseTensorFunctions())
+LOWERINGS: tuple[tuple[Pass, ...], ...] = ((), (Legalize(),), (Legalize(), *FUSION))
+PASSES: dict[str, Pass] = {**REWRITES, **{step.name: step for step in LOWERINGS[-1]}}
+"""Passes that a trial may run before the pipeline: rewrites in any order, then one of ``LOWERINGS``."""
+MOST_REWRITES = 6
 Arrays = tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A test case: the recipes of a module, the values of ``n`` to run it with, the target, and an option."""
+    """A test case: the recipes of a module, the values of ``n`` to run it with, the target, and options.
+
+    passes: names of ``PASSES`` that run before the pipeline. level: of the pipeline, O0 to O3.
+    """
 
     recipes: tuple[Recipe, ...]
     sizes: tuple[int, ...]
     target: str = "cpu"
     activation_bits: int = 16
+    passes: tuple[str, ...] = ()
+    level: str = "O3"
 
     @classmethod
     def of_seed(cls, seed: int, target: str | None = None) -> Trial:
@@ -50,7 +70,17 @@ class Trial:
         random = Random(seed)
         chosen = tuple(random_recipe(random) for _ in range(random.randint(3, 6)))
         sizes, any_target = random.choice(SIZES), random.choice(TARGETS)
-        return cls(chosen, sizes, target or any_target, random.choice(ACTIVATION_BITS))
+        bits = random.choice(ACTIVATION_BITS)
+        rewrites = random.choices(tuple(REWRITES), k=random.randint(0, MOST_REWRITES))
+        lowering = [step.name for step in random.choice(LOWERINGS)]
+        level = random.choice(LEVELS)
+        return cls(chosen, sizes, target or any_target, bits, (*rewrites, *lowering), level)
+
+    @property
+    def title(self) -> str:
+        """The target and the options as one line."""
+        first = f", after {' '.join(self.passes)}" if self.passes else ""
+        return f"{self.target}, {self.level}, act={self.activation_bits}{first}"
 
     def module(self) -> tuple[IRModule, dict[str, list[float]]]:
         """The module, and the error bounds of its functions' results."""
@@ -87,8 +117,8 @@ def check(mod: IRModule, trial: Trial, errors: Mapping[str, Sequence[float]]) ->
     verify(mod)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         path, target = Path(folder) / "lib.so", Target(trial.target)
-        flat = run_passes(mod, entries(), check=verify)
-        optimization = Optimization(activation_bits=trial.activation_bits)
+        flat = run_passes(mod, (*entries(), *(PASSES[name] for name in trial.passes)), check=verify)
+        optimization = Optimization.parse(f"{trial.level};act={trial.activation_bits}")
         build_library(flat, target, path, optimization=optimization, check=verify)
         with _opened(path, target) as libraries:
             for name, func in mod.of_type(Function).items():
@@ -160,7 +190,7 @@ class Failure(AssertionError):
         text = to_text(mod)
         self.trial, self.what, self.text, self.constants = trial, what, text.text, text.constants
         arrays = [f"constants[{i}] = np.array({c.tolist()}, {str(c.dtype)!r})" for i, c in enumerate(text.constants)]
-        super().__init__("\n".join([f"{what} ({trial.target}, act={trial.activation_bits})", text.text, *arrays]))
+        super().__init__("\n".join([f"{what} ({trial.title})", text.text, *arrays]))
 
 
 def run_trial(trial: Trial) -> None:
@@ -204,6 +234,10 @@ def _smaller(trial: Trial) -> Iterator[Trial]:
             yield replace(trial, recipes=trial.recipes[:i] + trial.recipes[i + 1 :])
     for n in trial.sizes if len(trial.sizes) > 1 else ():
         yield replace(trial, sizes=(n,))
+    if trial.passes:
+        yield replace(trial, passes=())
+    for i in (i for i, name in enumerate(trial.passes) if name in REWRITES):
+        yield replace(trial, passes=trial.passes[:i] + trial.passes[i + 1 :])
     for i, recipe in enumerate(trial.recipes):
         for less in _smaller_recipes(recipe):
             yield replace(trial, recipes=(*trial.recipes[:i], less, *trial.recipes[i + 1 :]))
