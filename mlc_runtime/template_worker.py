@@ -23,6 +23,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 CPU_SECONDS = 2
 ADDRESS_SPACE_BYTES = 512 << 20
 OUTPUT_BYTES = 4 << 20
+MESSAGE_CHARACTERS = 500
 
 
 class GenerationTag(Extension):
@@ -72,9 +73,10 @@ def render(env: ImmutableSandboxedEnvironment, request: dict) -> dict:
     except MemoryError:
         return {"error": "memory", "message": "", "line": None}
     except jinja2.TemplateError as e:
-        return {"error": "template", "message": e.message or type(e).__name__, "line": getattr(e, "lineno", None)}
+        message = (e.message or type(e).__name__)[:MESSAGE_CHARACTERS]
+        return {"error": "template", "message": message, "line": getattr(e, "lineno", None)}
     except Exception as e:
-        return {"error": "template", "message": f"{type(e).__name__}: {e}"[:500], "line": None}
+        return {"error": "template", "message": f"{type(e).__name__}: {e}"[:MESSAGE_CHARACTERS], "line": None}
     if len(text) > OUTPUT_BYTES or len(text.encode("utf-8", "surrogatepass")) > OUTPUT_BYTES:
         return {"error": "output", "message": "", "line": None}
     return {"text": text}

@@ -74,6 +74,64 @@ def test_bad_template_is_an_error_and_the_next_one_works(template, message):
     assert render_chat_template("{{ messages|length }}" + f"{{# {message} #}}", MESSAGES) == "4"
 
 
+MEMORY, DEPTH, UNSAFE, NO_LOADER = "512 MB", "recursion depth", "unsafe", "no loader"
+BOMBS = {
+    "{{ 'a' * 10**9 }}": MEMORY,
+    "{{ [0] * 10**10 }}": MEMORY,
+    "{{ '%1000000000d'|format(1) }}": MEMORY,
+    "{{ '{:1000000000}'.format(1) }}": MEMORY,
+    "{{ '%.1000000000f' % 1.0 }}": MEMORY,
+    "{{ 'x'|center(10**9) }}": MEMORY,
+    "{{ 'x'.ljust(10**9) }}": MEMORY,
+    "{{ 'a\nb'|indent(10**9) }}": MEMORY,
+    "{{ [1]|tojson(indent=10**9) }}": MEMORY,
+    "{{ ('a' * 10**5)|replace('a', 'a' * 10**5) }}": MEMORY,
+    "{{ (range(99999)|list)|join('a' * 10**5) }}": MEMORY,
+    "{{ 'x'.zfill(2**40) }}": MEMORY,
+    "{{ '\t'.expandtabs(10**9) }}": MEMORY,
+    "{{ ' ' * 5000000 }}": "4 MB",
+    "{% for i in range(10**9) %}{% endfor %}": "Range too big",
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": DEPTH,
+    "{% block a %}{{ self.a() }}{% endblock %}": DEPTH,
+    "{% for i in range(3) recursive %}{{ loop([1, 2, 3]) }}{% endfor %}": DEPTH,
+    "{{ " + "(" * 20000 + "1" + ")" * 20000 + " }}": DEPTH,
+    "{% if 1 %}" * 3000 + "{% endif %}" * 3000: DEPTH,
+    "{{ " + "not " * 5000 + "1 }}": DEPTH,
+    "{{ " + "-" * 5000 + "1 }}": DEPTH,
+    "{{ " + "[" * 5000 + "]" * 5000 + " }}": DEPTH,
+    "{{ 1" + "|abs" * 2000 + " }}": DEPTH,
+    "{{ a" + ".a" * 2000 + " }}": DEPTH,
+    "{{ (10**5000)|string }}": "4300 digits",
+    "{{ raise_exception('a' * 9000000) }}": "aaa",
+    "{{ messages['a' * 9000000] }}{{ messages['a' * 9000000].x }}": "no attribute",
+    "{{ 1.__lshift__(10**10) }}": UNSAFE,
+    "{{ ''.__class__.__mro__[1].__subclasses__() }}": UNSAFE,
+    "{{ cycler.__init__.__globals__ }}": UNSAFE,
+    "{{ raise_exception.__globals__.os }}": UNSAFE,
+    "{{ '{0.__class__.x}'.format(1) }}": UNSAFE,
+    "{{ ('%s' ~ '')|attr('__class__') }}{{ x.y.z }}": "undefined",
+    "{% set d = {} %}{{ d.update({'a': d}) }}": UNSAFE,
+    "{{ messages.append(messages) }}": UNSAFE,
+    "{{ messages.clear() }}": UNSAFE,
+    "{% include '/etc/passwd' %}": NO_LOADER,
+    "{% import 'os' as os %}": NO_LOADER,
+    "{% extends '/etc/passwd' %}": NO_LOADER,
+}
+"""Templates that take memory, the stack, or what the sandbox keeps from them, and a part of the error."""
+
+
+def error_of(template: str) -> str:
+    try:
+        return f"no error: {render_chat_template(template, MESSAGES)[:100]}"
+    except MLCError as error:
+        return str(error)
+
+
+def test_bombs_are_short_errors():
+    found = {template[:100]: (part, error_of(template)) for template, part in BOMBS.items()}
+    assert {t: error[:100] for t, (part, error) in found.items() if part not in error or len(error) > 800} == {}
+
+
 def test_line_of_a_syntax_error():
     with pytest.raises(MLCError) as caught:
         render_chat_template("a\nb\n{% endfor %}", MESSAGES)
