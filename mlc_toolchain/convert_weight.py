@@ -22,7 +22,8 @@ from mlc_toolchain.dense_heads import HeadsReader
 from mlc_toolchain.imatrix import read_imatrix
 from mlc_toolchain.lora import LoraCheckpoint
 from mlc_toolchain.mixed_bits import check_base, chosen_mixture, record_mixture
-from mlc_toolchain.packed_checkpoint import METHODS, open_packed, quantization_method, unquantized
+from mlc_toolchain.packed_checkpoint import open_packed
+from mlc_toolchain.packed_settings import METHODS, quantization_method, unquantized
 from mlc_toolchain.progress import Progress, silent
 from mlc_toolchain.readers.base import CheckpointReader
 from mlc_toolchain.sensitivity import CoarseWeights

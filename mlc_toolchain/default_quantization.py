@@ -13,7 +13,7 @@ from mlc_toolchain.convert_weight import ConvertOptions, plan_conversion
 from mlc_toolchain.hub import HubSource
 from mlc_toolchain.kept_form import keeps_form
 from mlc_toolchain.model_sizes import SizeOverrides, model_sizes
-from mlc_toolchain.packed_checkpoint import unquantized
+from mlc_toolchain.packed_settings import unquantized
 from mlc_toolchain.sentence_transformers import sentence_modules, with_heads
 from mlc_toolchain.source import ModelSource
 from mlc_toolchain.source_tokenizer import source_tokenizer

@@ -19,7 +19,7 @@ from mlc_toolchain.image_settings import image_settings
 from mlc_toolchain.memory_estimate import MemoryEstimate, estimate_memory, parse_bytes
 from mlc_toolchain.mixed_bits import recorded_mixture
 from mlc_toolchain.model_sizes import ModelSizes, SizeOverrides, model_sizes
-from mlc_toolchain.packed_checkpoint import unquantized
+from mlc_toolchain.packed_settings import unquantized
 from mlc_toolchain.readers.bounded_json import read_json_object
 from mlc_toolchain.sentence_transformers import SentenceModules, sentence_modules, with_heads
 from mlc_toolchain.source import ModelSource, resolve_source

@@ -15,7 +15,7 @@ from mlc_toolchain.chat_config import FILE_NAME, read_chat_config
 from mlc_toolchain.memory_estimate import estimate_memory
 from mlc_toolchain.model_metadata import memory_of_library
 from mlc_toolchain.model_sizes import SizeOverrides, model_sizes
-from mlc_toolchain.packed_checkpoint import quantization_method, unquantized
+from mlc_toolchain.packed_settings import quantization_method, unquantized
 from mlc_toolchain.readers.base import CheckpointReader
 from mlc_toolchain.sentence_transformers import sentence_modules, with_heads
 from mlc_toolchain.source import ModelSource, resolve_source

@@ -6,9 +6,8 @@ that share a scale in E8M0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ class Mxfp4Checkpoint(CheckpointReader):
     ``x`` is float32; other tensors are unchanged. Raises CheckpointError if shapes of blocks and scales do not match.
     """
 
-    def __init__(self, base: CheckpointReader, settings: Mapping[str, Any], where: str):
+    def __init__(self, base: CheckpointReader):
         self._base = base
         held = set(base.names())
         self._packed = {name.removesuffix(BLOCKS) for name in held if name.endswith(BLOCKS)}

@@ -7,49 +7,40 @@ with ``x.weight_scale_inv``. The readers present it as one tensor ``x.weight`` [
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mlc_errors import UnsupportedError
 from mlc_toolchain.mxfp4_checkpoint import Mxfp4Checkpoint
-from mlc_toolchain.readers.base import CheckpointError, CheckpointReader, TensorInfo, shown
+from mlc_toolchain.packed_settings import (
+    BlockSettings,
+    IntegerSettings,
+    NoSettings,
+    packed_settings,
+    quantization_method,
+)
+from mlc_toolchain.readers.base import CheckpointError, CheckpointReader, TensorInfo
 from quantization import awq
 from quantization.kept_codes import Levels, StoredForm
 
-QUANTIZATION = "quantization_config"
 WORD_BITS = 32
-CODE_BITS = (2, 3, 4, 8)
-
-
-def quantization_method(config: Mapping[str, Any], where: str) -> str | None:
-    """The quantization method of a checkpoint, one of ``METHODS``; None if it is not quantized.
-
-    Raises UnsupportedError for other methods.
-    """
-    settings = config.get(QUANTIZATION)
-    if settings is None:
-        return None
-    method = settings.get("quant_method") if isinstance(settings, Mapping) else None
-    if not isinstance(method, str) or method not in METHODS:
-        expected = ", ".join(METHODS)
-        raise UnsupportedError(f"quant_method: got {shown(method)}; expected one of {expected}", where=[where])
-    return method
-
-
-def unquantized(config: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The configuration of the unquantized model. Raises UnsupportedError as ``quantization_method`` does."""
-    quantization_method(config, where)
-    return {key: value for key, value in config.items() if key != QUANTIZATION}
 
 
 def open_packed(reader: CheckpointReader, config: Mapping[str, Any], where: str) -> CheckpointReader:
-    """Wrap ``reader`` according to config.json's quantization_config. Raises UnsupportedError for other methods."""
-    method = quantization_method(config, where)
-    return reader if method is None else METHODS[method](reader, config[QUANTIZATION], where)
+    """Wrap ``reader`` according to config.json's quantization_config; see ``packed_settings``."""
+    method, settings = quantization_method(config, where), packed_settings(config, where)
+    match settings:
+        case None:
+            return reader
+        case IntegerSettings():
+            return AWQCheckpoint(reader, settings) if method == "awq" else GPTQCheckpoint(reader, settings)
+        case BlockSettings():
+            return BlockFp8Checkpoint(reader, settings)
+        case NoSettings():
+            return Mxfp4Checkpoint(reader)
 
 
 class PackedCheckpoint(CheckpointReader):
@@ -129,11 +120,8 @@ class IntegerCheckpoint(PackedCheckpoint):
     main = "qweight"
     parts = ("qzeros", "scales", "g_idx")
 
-    def __init__(self, base: CheckpointReader, settings: Mapping[str, Any], where: str):
-        self._bits = _number(settings, ("bits", "w_bit"), where)
-        self._group = _number(settings, ("group_size", "q_group_size"), where)
-        if self._bits not in CODE_BITS:
-            raise UnsupportedError(f"bits: got {self._bits}; expected 2, 3, 4 or 8", where=[where])
+    def __init__(self, base: CheckpointReader, settings: IntegerSettings):
+        self._bits, self._group, self._zero_offset = settings.bits, settings.group, settings.zero_offset
         super().__init__(base)
 
     def group_levels(self, name: str) -> Levels | None:
@@ -205,12 +193,6 @@ class IntegerCheckpoint(PackedCheckpoint):
 class AWQCheckpoint(IntegerCheckpoint):
     """AWQ: qweight [in, out / 8] and qzeros [groups, out / 8], eight outputs per word in AWQ's order of nibbles."""
 
-    def __init__(self, base: CheckpointReader, settings: Mapping[str, Any], where: str):
-        version, bits = settings.get("version", "gemm"), settings.get("bits", settings.get("w_bit"))
-        if not isinstance(version, str) or version.lower() != "gemm" or bits != 4:
-            raise UnsupportedError(f"AWQ version {shown(version)}; expected gemm with 4 bits", where=[where])
-        super().__init__(base, settings, where)
-
     def _sizes(self, rows: int, columns: int) -> tuple[int, int]:
         return columns * 8, rows
 
@@ -231,13 +213,6 @@ class GPTQCheckpoint(IntegerCheckpoint):
 
     checkpoint_format "gptq" stores zero points minus one. g_idx [in]: the group of each input.
     """
-
-    def __init__(self, base: CheckpointReader, settings: Mapping[str, Any], where: str):
-        layout = settings.get("checkpoint_format", "gptq")
-        if layout not in ("gptq", "gptq_v2"):
-            raise UnsupportedError(f"checkpoint_format: got {shown(layout)}; expected gptq or gptq_v2", where=[where])
-        self._zero_offset = 1 if layout == "gptq" else 0
-        super().__init__(base, settings, where)
 
     def _sizes(self, rows: int, columns: int) -> tuple[int, int]:
         return columns, rows * WORD_BITS // self._bits
@@ -271,13 +246,8 @@ class BlockFp8Checkpoint(PackedCheckpoint):
     parts = ("weight_scale_inv",)
     dropped = ("input_scale", "activation_scale")
 
-    def __init__(self, base: CheckpointReader, settings: Mapping[str, Any], where: str):
-        block = settings.get("weight_block_size")
-        match block:
-            case [int(rows), int(columns)] if 0 < rows < 1 << 20 and 0 < columns < 1 << 20:
-                self._block = (rows, columns)
-            case _:
-                raise UnsupportedError(f"weight_block_size: got {shown(block)}; expected two sizes", where=[where])
+    def __init__(self, base: CheckpointReader, settings: BlockSettings):
+        self._block = settings.block
         super().__init__(base)
 
     def _is_packed(self, stem: str) -> bool:
@@ -308,14 +278,6 @@ class BlockFp8Checkpoint(PackedCheckpoint):
             )
 
 
-METHODS: Mapping[str, Callable[[CheckpointReader, Mapping[str, Any], str], CheckpointReader]] = {
-    "awq": AWQCheckpoint,
-    "gptq": GPTQCheckpoint,
-    "fp8": BlockFp8Checkpoint,
-    "mxfp4": Mxfp4Checkpoint,
-}
-
-
 def _bit_stream(words: np.ndarray, bits: int) -> np.ndarray:
     """Unpack words uint32 [n, m] to codes uint8 [n, 32 m / bits], lowest bits first, also across words."""
     if bits == 3:
@@ -324,10 +286,3 @@ def _bit_stream(words: np.ndarray, bits: int) -> np.ndarray:
         return runs[..., 0] | runs[..., 1] << 1 | runs[..., 2] << 2
     shifts = np.arange(0, WORD_BITS, bits, dtype=np.uint32)
     return ((words[..., None] >> shifts) & np.uint32((1 << bits) - 1)).astype(np.uint8).reshape(len(words), -1)
-
-
-def _number(settings: Mapping[str, Any], keys: tuple[str, ...], where: str) -> int:
-    value = next((settings[key] for key in keys if key in settings), None)
-    if type(value) is not int or not (value == -1 or 0 < value < 1 << 20):
-        raise UnsupportedError(f"{keys[0]}: got {shown(value)}; expected a number", where=[where])
-    return value

@@ -25,7 +25,7 @@ from mlc_toolchain.gen_config import GenConfigOptions, gen_config
 from mlc_toolchain.hub import HubSource
 from mlc_toolchain.memory_estimate import estimate_memory, parse_bytes
 from mlc_toolchain.model_sizes import ModelSizes, SizeOverrides, model_sizes
-from mlc_toolchain.packed_checkpoint import unquantized
+from mlc_toolchain.packed_settings import unquantized
 from mlc_toolchain.prepare_plan import AUTO, Plan, PrepareOptions
 from mlc_toolchain.progress import Progress
 from mlc_toolchain.sentence_transformers import sentence_modules, with_heads

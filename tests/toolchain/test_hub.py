@@ -112,12 +112,15 @@ def files_of(folder):
 def hub():
     source = files_of(REFERENCE / "source")
     renamed = {**source, "config.json": source["config.json"].replace(b'"llama"', b'"unheard_of"')}
+    marlin = {"quant_method": "gptq", "bits": 4, "group_size": 32, "checkpoint_format": "marlin"}
+    packed = json.dumps({**json.loads(source["config.json"]), "quantization_config": marlin}).encode()
     sharded = {name: data for name, data in source.items() if name != "model.safetensors"}
     names = json.loads(source["model.safetensors"][8 : 8 + int.from_bytes(source["model.safetensors"][:8], "little")])
     weight_map = {name: "weights.safetensors" for name in names if name != "__metadata__"}
     sharded["model.safetensors.index.json"] = json.dumps({"weight_map": weight_map}).encode()
     complete = {**sharded, "weights.safetensors": source["model.safetensors"]}
     repositories = {"tiny/llama": source, "tiny/new": renamed, "tiny/sharded": complete, "tiny/incomplete": sharded}
+    repositories["tiny/marlin"] = {**source, "config.json": packed}
     hub = Hub({**repositories, "tiny/compiled": files_of(REFERENCE / "q4f16_1")})
     yield hub
     hub.server.shutdown()
@@ -175,10 +178,11 @@ def test_shards_are_fetched_by_the_index(hub, convert, tmp_path):
     assert sorted(hub.fetched()) == ["config.json", "model.safetensors.index.json", "weights.safetensors"]
 
 
-def test_an_unsupported_model_is_refused_before_its_weights_are_fetched(hub, convert, tmp_path):
-    refused = convert("HF://tiny/new")
+@pytest.mark.parametrize(("name", "problem"), [("new", "unheard_of"), ("marlin", "checkpoint_format: got 'marlin'")])
+def test_an_unsupported_model_is_refused_before_its_weights_are_fetched(name, problem, hub, convert, tmp_path):
+    refused = convert(f"HF://tiny/{name}")
     assert refused.returncode == 3
-    assert "unheard_of" in refused.stderr
+    assert problem in refused.stderr
     assert hub.fetched() == ["config.json"]
     assert not (tmp_path / "out").exists()
 

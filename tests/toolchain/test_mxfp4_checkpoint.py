@@ -36,7 +36,7 @@ def unpacked(tensors: Tensors, name: str) -> np.ndarray:
 
 def opened(folder: Path, tensors: Tensors) -> Mxfp4Checkpoint:
     safetensors.numpy.save_file(tensors, folder / "model.safetensors")
-    return Mxfp4Checkpoint(SafetensorsReader(folder / "model.safetensors"), SETTINGS, "config.json")
+    return Mxfp4Checkpoint(SafetensorsReader(folder / "model.safetensors"))
 
 
 def test_experts_are_read_as_transformers_decodes_them(tmp_path: Path) -> None:

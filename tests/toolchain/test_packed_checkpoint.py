@@ -11,6 +11,7 @@ from mlc_toolchain.compile import CompileOptions, compile_model
 from mlc_toolchain.convert_weight import ConvertOptions, convert_weight
 from mlc_toolchain.gen_config import GenConfigOptions, gen_config
 from mlc_toolchain.packed_checkpoint import open_packed
+from mlc_toolchain.packed_settings import unquantized
 from mlc_toolchain.readers.base import CheckpointError
 from mlc_toolchain.readers.safetensors import SafetensorsReader
 from quantization.group import decode
@@ -99,15 +100,21 @@ def test_fp8_blocks_are_scaled(tmp_path):
         {**gptq(), "bits": 5},
         {**gptq(), "group_size": 0},
         gptq(layout="marlin"),
+        {**gptq(), "is_marlin_format": True},
+        {**gptq(), "dynamic": {"-:.*head": {}, "+:.*down": {"bits": 8}}},
         {"quant_method": "fp8"},
         {"quant_method": "fp8", "weight_block_size": [0, 128]},
     ],
 )
-def test_other_kinds_are_unsupported(settings, tmp_path):
-    parts = packing.random_codes(np.random.default_rng(0), 16, 64, 32, 4)
+def test_other_kinds_are_unsupported_by_their_configuration(settings):
     with pytest.raises(UnsupportedError) as caught:
-        opened(tmp_path, packing.awq_tensors("layer", *parts), settings)
+        unquantized({"quantization_config": settings}, "config.json")
     assert caught.value.where == ("config.json",)
+
+
+@pytest.mark.parametrize("settings", [AWQ, {**gptq(), "dynamic": {"-:.*head": {}}}, {"quant_method": "mxfp4"}])
+def test_supported_kinds_are_left_out_of_the_configuration(settings):
+    assert unquantized({"hidden_size": 3, "quantization_config": settings}, "config.json") == {"hidden_size": 3}
 
 
 BROKEN = {
@@ -225,5 +232,5 @@ def test_the_model_is_configured_and_compiled(settings, tmp_path):
 
 def test_methods_that_are_not_read_are_named_by_every_command(tmp_path):
     packed_llama(tmp_path / "source", {**AWQ, "quant_method": "hqq"}, zero=8)
-    with pytest.raises(MLCError, match="quant_method: got 'hqq'; expected one of awq, gptq, fp8, mxfp4"):
+    with pytest.raises(MLCError, match=r"quant_method: got 'hqq'; expected one of awq, gptq, fp8, mxfp4"):
         gen_config(GenConfigOptions(str(tmp_path / "source"), "q4f16_1", tmp_path / "out"))
