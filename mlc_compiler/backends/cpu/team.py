@@ -32,8 +32,9 @@ from .jobs import TeamJob
 from .kernels import BARRIER, BEGIN, CLAIM, FINISH, NEXT_LOOP, TEAM_PARAMETERS
 
 # Byte offsets of the team's fields in a context; fields that are written while a job runs have a cache line each.
-THREADS, STOP, JOB, FRAME, FIRST_LOOP = (HEAD_BYTES + offset for offset in (0, 4, 8, 16, 24))
+THREADS, JOB, FRAME, FIRST_LOOP = (HEAD_BYTES + offset for offset in (0, 8, 16, 24))
 ACTIVE, EPOCH = HEAD_BYTES + 64, HEAD_BYTES + 68  # workers inside of the job; odd while a job is open to workers
+STOP = HEAD_BYTES + 72  # beside the epoch: waiting workers read both
 BEGUN, DONE, SLEEPERS = (HEAD_BYTES + 64 * line for line in (2, 3, 4))
 MUTEX, CONDITION = HEAD_BYTES + 320, HEAD_BYTES + 448
 HANDLES = HEAD_BYTES + 640
@@ -92,7 +93,8 @@ class TeamRuntime(HostRuntime):
         b.store(frame, field(b, context, FRAME))
         b.store(self._loop(b, context, thread), field(b, context, FIRST_LOOP))
         with b.if_then(several):
-            self._next_epoch(b, context)
+            self._change_epoch(b, context)
+            self._wake_sleepers(b, context)
         call_loaded(b, job, JOB_TYPE, [context, thread, threads, frame])
         b.call(self.barrier, [context, thread])
         with b.if_then(several):
@@ -292,16 +294,20 @@ class TeamRuntime(HostRuntime):
         return fn
 
     def _define_worker(self) -> ll.Function:
-        """``ptr worker(ptr {team, thread})``: until stopped, wait for an epoch and run its job."""
+        """``ptr worker(ptr {team, thread})``: until stopped, wait for an epoch and run its job.
+
+        ``stop`` may come between any two steps; ``STOP`` counts even if the last epoch has been seen already.
+        """
         fn, b = function(self.module, "mlc_team_worker", PTR, [PTR])
         team = b.load(fn.args[0], typ=PTR)
         thread = b.load(field(b, fn.args[0], 8), typ=I32)
         threads = b.load(field(b, team, THREADS), typ=I32)
 
         def next_job(last: ll.Value) -> ll.Value:
+            goes_on = lambda: b.icmp_unsigned("==", self._stopped(b, team), i32(0))  # noqa: E731
             same = lambda: b.icmp_unsigned("==", self._epoch(b, team), last)  # noqa: E731
-            self._wait_while(b, team, same, SPINS_BEFORE_SLEEP)
-            return b.icmp_unsigned("==", b.load_atomic(field(b, team, STOP), "acquire", 4, typ=I32), i32(0))
+            self._wait_while(b, team, lambda: b.and_(same(), goes_on()), SPINS_BEFORE_SLEEP)
+            return goes_on()
 
         def run(_: ll.Value) -> list[ll.Value]:
             state = b.call(self.enter, [team])
@@ -317,6 +323,9 @@ class TeamRuntime(HostRuntime):
         while_loop(b, "epoch", [i32(0)], next_job, run)
         b.ret(ll.Constant(PTR, None))
         return fn
+
+    def _stopped(self, b: ll.IRBuilder, team: ll.Value) -> ll.Value:
+        return b.load_atomic(field(b, team, STOP), "seq_cst", 4, typ=I32)
 
     def _epoch(self, b: ll.IRBuilder, team: ll.Value) -> ll.Value:
         return b.load_atomic(field(b, team, EPOCH), "seq_cst", 4, typ=I32)
@@ -338,16 +347,15 @@ class TeamRuntime(HostRuntime):
     def _pthread(self, b: ll.IRBuilder, name: str, argument: ll.Value) -> None:
         b.call(external(self.module, name, I32, [PTR]), [argument])
 
-    def _next_epoch(self, b: ll.IRBuilder, team: ll.Value) -> None:
-        """Open a job to workers, or close it, and wake those that sleep."""
+    def _change_epoch(self, b: ll.IRBuilder, team: ll.Value) -> None:
+        """Open a job to workers, or close it."""
         b.atomic_rmw("add", field(b, team, EPOCH), i32(1), "seq_cst")
-        self._wake_sleepers(b, team)
 
     def _define_close(self) -> ll.Function:
         """``void close(ptr team)``: let no more workers into the job, and wait for those that are inside."""
         fn, b = function(self.module, "mlc_team_close", VOID, [PTR])
         team = fn.args[0]
-        b.atomic_rmw("add", field(b, team, EPOCH), i32(1), "seq_cst")
+        self._change_epoch(b, team)
 
         def active() -> ll.Value:
             return b.icmp_unsigned("!=", b.load_atomic(field(b, team, ACTIVE), "seq_cst", 4, typ=I32), i32(0))
@@ -395,11 +403,11 @@ class TeamRuntime(HostRuntime):
         return fn
 
     def _define_stop(self) -> ll.Function:
-        """``void stop(ptr team)``: end and join the workers."""
+        """``void stop(ptr team)``: end and join the workers, of which none enters a job any more."""
         fn, b = function(self.module, "mlc_team_stop", VOID, [PTR])
         team = fn.args[0]
-        store_atomic(b, i32(1), field(b, team, STOP), "acq_rel")
-        self._next_epoch(b, team)
+        b.atomic_rmw("xchg", field(b, team, STOP), i32(1), "seq_cst")
+        self._wake_sleepers(b, team)
         join = external(self.module, "pthread_join", I32, [I64, PTR])
 
         def join_worker(thread: ll.Value) -> None:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
+import threading
+
 import numpy as np
 import pytest
 
 from mlc_compiler import build
+from mlc_compiler.backends import emit_llvm
+from mlc_compiler.backends.cpu import team
+from mlc_compiler.codegen.link import link_shared
+from mlc_compiler.codegen.native import compile_modules
+from mlc_compiler.pipeline import entries, pipeline, run_passes
 from mlc_compiler.script import parse
+from mlc_compiler.target import Target
 from mlc_runtime.library import Library
 
 ROUNDS = 200
@@ -79,3 +89,46 @@ def test_every_call_sees_the_results_of_the_loops_before(library: Library, threa
         np.testing.assert_array_equal(y, expected)
         np.testing.assert_array_equal(sizes, expected_sizes)
         np.testing.assert_array_equal(z, expected_z)
+
+
+@pytest.fixture(scope="module")
+def team_functions(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The functions of teams in a library of their own, where they are visible."""
+    target, path = Target("cpu"), tmp_path_factory.mktemp("team") / "lib.so"
+    lowered = run_passes(parse(MODULE), (*entries(), *pipeline(target)))
+    texts = [
+        re.sub(r'^define internal (?=.*@"mlc_team_)', "define ", t, flags=re.M) for t in emit_llvm(lowered, target)
+    ]
+    link_shared(compile_modules(texts, target).objects, path, target)
+    functions = ctypes.CDLL(str(path))
+    for name in ("mlc_team_start", "mlc_team_stop", "mlc_team_enter", "mlc_team_worker"):
+        getattr(functions, name).argtypes = [ctypes.c_void_p] + [ctypes.c_int32] * (name == "mlc_team_start")
+    functions.mlc_team_enter.restype = ctypes.c_int64
+    return functions
+
+
+@pytest.fixture
+def stopped(team_functions: ctypes.CDLL) -> np.ndarray:
+    """The context of a team without workers that has run a job and was stopped, as 32-bit words."""
+    room = np.zeros(team.TeamRuntime.context_bytes + 64, np.uint8)
+    words = room[-room.ctypes.data % 64 :][: team.TeamRuntime.context_bytes].view(np.uint32)
+    assert team_functions.mlc_team_start(words.ctypes.data, 1) == 1
+    words[team.EPOCH // 4] = 2
+    team_functions.mlc_team_stop(words.ctypes.data)
+    return words
+
+
+def test_a_stopped_team_opens_no_job(team_functions: ctypes.CDLL, stopped: np.ndarray):
+    """A worker may have read that the team goes on just before it is stopped, and enter then."""
+    epoch = team_functions.mlc_team_enter(stopped.ctypes.data) >> 32
+    assert epoch % 2 == 0
+    assert stopped[team.ACTIVE // 4] == 0
+
+
+def test_a_worker_that_has_seen_the_last_epoch_ends(team_functions: ctypes.CDLL, stopped: np.ndarray):
+    stopped[team.EPOCH // 4] = 0  # that of a worker that has just started
+    pair = np.array([stopped.ctypes.data, 1], np.uint64)
+    worker = threading.Thread(target=team_functions.mlc_team_worker, args=(pair.ctypes.data,), daemon=True)
+    worker.start()
+    worker.join(30)
+    assert not worker.is_alive()
