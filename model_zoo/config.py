@@ -11,7 +11,7 @@ from mlc_compiler.nn.states import SequenceArray
 from mlc_errors import MLCError
 from model_zoo.config_check import SIZE, SIZE_LIMIT, check_values
 from model_zoo.config_forms import with_rope_keys, without_window
-from model_zoo.config_keys import check_equal_layers, refuse_unsupported
+from model_zoo.config_keys import check_equal_layers, refuse_scaling, refuse_unsupported
 from model_zoo.rope import RopeParameters
 
 MAX_PREFILL_CHUNK = 2048
@@ -85,10 +85,13 @@ class BaseConfig:
 
     Class variables of a subclass: ``names``, other keys for a field, of which the first found wins; ``ignored``, keys
     of its checkpoints without an effect; ``chat_keys``, the keys of mlc-chat-config.json's model_config, in order;
-    ``neutral``, values without an effect, which override ``NEUTRAL``.
+    ``neutral``, values without an effect, which override ``NEUTRAL``; ``scaling_keys``, keys of ``rope_scaling`` that
+    only this model reads; ``is_causal``, whether a token attends to earlier ones only.
     """
 
     model_type: ClassVar[str] = ""
+    is_causal: ClassVar[bool] = True
+    scaling_keys: ClassVar[frozenset[str]] = frozenset()
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     chat_keys: ClassVar[tuple[str, ...]] = ("hidden_size", "num_hidden_layers", *COMMON_CHAT_KEYS)
@@ -142,7 +145,10 @@ class BaseConfig:
         values = without_window(with_rope_keys(raw, "rope_local_base_freq" in known))
         given = {name: value for name in known if (value := _find(cls, values, name)) is not None}
         given |= {name: None for name, f in known.items() if name not in given and _is_null(cls, values, f)}
-        refuse_unsupported(cls.model_type, _unread(cls, values, known), cls.neutral)
+        neutral = {**cls.neutral, "is_causal": (None, cls.is_causal)}
+        refuse_unsupported(cls.model_type, _unread(cls, values, known), neutral)
+        for scaling in ("rope_scaling", "rope_local_scaling"):
+            refuse_scaling(cls.model_type, values.get(scaling), cls.scaling_keys)
         if "layer_types" not in known:
             check_equal_layers(values)
         required = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING]

@@ -24,11 +24,14 @@ def text_part(raw: Mapping[str, Any], other_keys: Container[str]) -> Mapping[str
 
 def with_rope_keys(raw: Mapping[str, Any], has_local: bool) -> dict[str, Any]:
     """Move the entries of transformers 5's ``rope_parameters`` to the keys of transformers 4.
+    A ``rope_scaling`` with the key ``rope_theta`` is read in the same way.
 
     has_local: the parameters may differ between layers with a window and those without.
     """
     values = dict(raw)
-    rope = raw.get("rope_parameters")
+    rope, older = (raw.get(key) for key in ("rope_parameters", "rope_scaling"))
+    if rope is None and isinstance(older, Mapping) and "rope_theta" in older:
+        rope = older
     if isinstance(rope, Mapping) and has_local and set(rope) <= set(LAYER_TYPES):
         rope, local = (rope.get(kind) or {} for kind in LAYER_TYPES)
         if not isinstance(local, Mapping):

@@ -68,6 +68,16 @@ HARMLESS = frozenset(
     """.split()
 )
 
+# Keys of ``rope_scaling`` that some kind of scaling reads, and keys without an effect on texts.
+SCALING_KEYS = frozenset(
+    """
+    alpha attention_factor beta_fast beta_slow factor finetuned high_freq_factor long_factor long_mscale low_freq_factor
+    mrope_interleaved mrope_section mscale mscale_all_dim original_max_position_embeddings partial_rotary_factor
+    rope_theta rope_type short_factor short_mscale truncate type
+    """.split()
+)
+NEUTRAL_SCALING: Mapping[str, tuple[Any, ...]] = {"attn_factor": (None, 1), "extrapolation_factor": (None, 1)}
+
 
 def refuse_unsupported(model_type: str, unread: Mapping[str, Any], neutral_here: Mapping[str, tuple[Any, ...]]) -> None:
     """Raise UnsupportedError for a key that changes the computation, and for an unknown key.
@@ -89,6 +99,21 @@ def refuse_unsupported(model_type: str, unread: Mapping[str, Any], neutral_here:
             where=["config.json"],
             hint="remove keys that leave the computation as it is from config.json",
         )
+
+
+def refuse_scaling(model_type: str, scaling: object, read_here: frozenset[str]) -> None:
+    """Raise UnsupportedError for a key of ``rope_scaling`` that changes the computation, and for an unknown key.
+
+    read_here: keys that this model reads beside ``SCALING_KEYS``.
+    """
+    for key, value in scaling.items() if isinstance(scaling, Mapping) else ():
+        if value in NEUTRAL_SCALING.get(key, ()) or key in SCALING_KEYS | read_here or value in (None, False):
+            continue
+        if key in NEUTRAL_SCALING:
+            problem = f"got {str(value)[:80]}; expected {NEUTRAL_SCALING[key][-1]}"
+        else:
+            problem = f"{model_type} models have no such key"
+        raise UnsupportedError(f"rope_scaling.{str(key)[:80]}: {problem}", where=["config.json"])
 
 
 def _is_harmless(key: str, value: Any) -> bool:

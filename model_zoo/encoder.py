@@ -43,6 +43,7 @@ class EncoderConfig(WholeTextConfig):
     ``dense_activation``.
     """
 
+    is_causal: ClassVar[bool] = False
     type_vocab_size: int | None = None
     dense_sizes: Sequence[int] = ()
     dense_bias: bool = False

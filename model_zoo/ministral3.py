@@ -13,10 +13,13 @@ from model_zoo.config import DecoderConfig
 from model_zoo.transformer import CausalLM, attention, gated_mlp, pre_norm_model, rms_norm
 from model_zoo.weight_rules import llama_names
 
+GROWTH_KEYS = frozenset({"llama_4_scaling_beta"})
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ministral3Config(DecoderConfig):
     model_type: ClassVar[str] = "ministral3"
+    scaling_keys: ClassVar[frozenset[str]] = GROWTH_KEYS
     head_dim: int = 128
     rms_norm_eps: float = 1e-5
     rope_theta: float = 1e6

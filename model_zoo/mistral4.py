@@ -12,7 +12,7 @@ from mlc_compiler.nn.latent_attention import LatentAttention
 from model_zoo.architecture import Architecture
 from model_zoo.config_check import unsupported
 from model_zoo.deepseek_v2 import SIZES, DeepseekConfig, weights
-from model_zoo.ministral3 import SCALING, growth
+from model_zoo.ministral3 import GROWTH_KEYS, SCALING, growth
 from model_zoo.routed import ROUTERS_KEPT, routed_model
 from model_zoo.transformer import CausalLM
 
@@ -21,6 +21,7 @@ from model_zoo.transformer import CausalLM
 class Mistral4Config(DeepseekConfig):
     model_type: ClassVar[str] = "mistral4"
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"rope_interleave": (None, True)}
+    scaling_keys: ClassVar[frozenset[str]] = GROWTH_KEYS
     group_best: ClassVar[int] = 2
 
     norm_topk_prob: bool = True

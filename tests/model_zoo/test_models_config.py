@@ -102,6 +102,22 @@ def test_both_spellings_of_rotary_scaling(scaling):
     assert old.rope.attention_factor == new.rope.attention_factor
 
 
+def test_theta_beside_the_scaling_is_read():
+    scaling = {"rope_type": "linear", "factor": 2.0, "finetuned": True, "extrapolation_factor": 1}
+    beside = LlamaConfig.from_hf({**LLAMA, "rope_scaling": {**scaling, "rope_theta": 5e4}})
+    assert beside == LlamaConfig.from_hf({**LLAMA, "rope_theta": 5e4, "rope_scaling": scaling})
+    theirs = transformers.LlamaConfig(rope_theta=1e4, rope_scaling={**scaling, "rope_theta": 5e4})
+    assert beside.rope_theta == theirs.rope_parameters["rope_theta"]
+
+
+def test_encoders_are_not_causal():
+    eurobert = registry.get("eurobert")
+    written = eurobert.tiny.chat_model_config()
+    assert eurobert.config.from_hf({**written, "is_causal": False}) == eurobert.tiny
+    with pytest.raises(UnsupportedError, match="is_causal: got True; eurobert models are supported with False only"):
+        eurobert.config.from_hf({**written, "is_causal": True})
+
+
 @pytest.mark.parametrize("scaling", SCALINGS)
 def test_frequencies_equal_those_of_transformers(scaling):
     parameters = {"rope_theta": 5e5, **scaling}
@@ -159,12 +175,16 @@ def test_sliding_window_of_mistral():
         ("layer_types", ["full_attention", "sliding_attention"]),
         ("rope_parameters", {"full_attention": {"rope_theta": 1e4}}),
         ("rope_scaling", {"rope_type": "spiral", "factor": 2}),
+        ("rope_scaling.spiral", {"rope_type": "linear", "factor": 2, "spiral": 3}),
+        ("rope_scaling.llama_4_scaling_beta", {"rope_type": "linear", "factor": 2, "llama_4_scaling_beta": 0.1}),
+        ("rope_scaling.attn_factor", {"rope_type": "yarn", "factor": 2, "attn_factor": 0.5}),
+        ("is_causal", False),
         ("mamba_d_state", 16),
     ],
 )
 def test_what_changes_the_computation_is_refused(key, value):
-    with pytest.raises(UnsupportedError, match=key):
-        LlamaConfig.from_hf({**LLAMA, key: value})
+    with pytest.raises(UnsupportedError, match=f"^{key}: "):
+        LlamaConfig.from_hf({**LLAMA, key.split(".")[0]: value})
 
 
 @pytest.mark.parametrize("name", registry.ARCHITECTURES)
