@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import shutil
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 from mlc_errors import MLCError
 from mlc_runtime.arrays import as_numpy, tvm_ffi
 from mlc_runtime.library import Library
+from mlc_scratch import new_folder
 
 from .driver import build_library, native_text
 from .ir.module import IRModule
@@ -104,11 +105,15 @@ def build_prepared(
     mod: IRModule, target: TargetSpec, num_threads: int | None, dump: Path | None = None, opt: str = DEFAULT_LEVEL
 ) -> tuple[Library, IRModule]:
     """Compile a module on which ``entries`` or ``methods`` have run; return the library and the lowered module."""
-    folder = tempfile.TemporaryDirectory(prefix="mlc-build-")
-    output = Path(folder.name) / "lib.so"
-    built = build_library(mod, as_target(target), output, optimization=Optimization.parse(opt), dump=dump)
-    library = Library(output, num_threads)
-    weakref.finalize(library, folder.cleanup)
+    folder = new_folder("build")
+    try:
+        output = folder / "lib.so"
+        built = build_library(mod, as_target(target), output, optimization=Optimization.parse(opt), dump=dump)
+        library = Library(output, num_threads)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(library, shutil.rmtree, folder, ignore_errors=True).atexit = False
     return library, built.mod
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from mlc_runtime.library import Library
 from mlc_runtime.llm import LIBRARY_NAME, LLM
 from mlc_runtime.metadata import read_metadata
 from mlc_runtime.weights import LoadProgress
+from mlc_scratch import temporary_folder
 from mlc_toolchain.compile import AUTO, CompileOptions, compile_model
 from mlc_toolchain.progress import Progress, silent
 
@@ -24,11 +24,12 @@ SIZES = ("context_window_size", "prefill_chunk_size", "max_batch_size")
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A compiled model: its folder, its library if not folder/lib.so, and the number of worker threads."""
+    """A compiled model: its folder, its library if not folder/lib.so, the number of worker threads, and the device."""
 
     folder: Path
     library: Path | None = None
     num_threads: int | None = None
+    device: str | None = None
 
     @property
     def library_path(self) -> Path:
@@ -36,7 +37,7 @@ class ModelFiles:
 
     def open(self, progress: LoadProgress | None = None) -> LLM:
         """Open the model. Raises MLCError as ``LLM`` does."""
-        return LLM(self.folder, self.library, self.num_threads, progress=progress)
+        return LLM(self.folder, self.library, self.num_threads, progress=progress, device=self.device)
 
     @contextmanager
     def open_observed(
@@ -50,8 +51,8 @@ class ModelFiles:
         metadata = read_metadata(self.library_path)
         self._check(metadata)
         options = options_of(metadata)
-        with tempfile.TemporaryDirectory(prefix="mlc-observed-") as folder:
-            path = Path(folder) / LIBRARY_NAME
+        with temporary_folder("observed") as folder:
+            path = folder / LIBRARY_NAME
             compile_model(CompileOptions(self.folder, path, observe=ObserveKernels(tensors), **options), progress)
             with LLM(self.folder, open_library(path), self.num_threads) as llm:
                 yield llm
@@ -59,10 +60,13 @@ class ModelFiles:
     def _check(self, metadata: Mapping[str, Any]) -> None:
         kind, tune, where = metadata["target"]["kind"], metadata.get("tune", ""), [str(self.library_path)]
         if kind != "cpu":
+            arch = metadata["target"]["arch"]
+            names = [arch] if isinstance(arch, str) else arch
             raise UnsupportedError(
-                f"the library is for {kind}; kernels are observed on CPUs only",
+                f"the library is for {kind}:{','.join(names)}; kernels are observed on CPUs only",
                 where=where,
-                hint="compile the model with --device cpu",
+                hint=f"mlc_cli compile {self.folder} --device cpu -o CPU.so, then --model-lib CPU.so; "
+                f"or run its kernels in a simulator: mlc_cli check_kernels {self.folder} --device {kind}:{names[0]}",
             )
         if tune and not Path(tune).is_dir():
             raise UnsupportedError(

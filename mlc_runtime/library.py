@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +31,7 @@ from mlc_runtime.host import default_num_threads, host_machine, missing_instruct
 from mlc_runtime.memory import HOST, HostMemory
 from mlc_runtime.metadata import FunctionSpec, function_specs, read_library_header
 from mlc_runtime.timing import Repetitions, Timing
+from mlc_scratch import temporary_folder
 
 RawFunction = Callable[..., Any]
 MAX_THREADS = 256
@@ -129,8 +129,8 @@ class Library:
         self._check_machine()
         check_library(self.path)
         try:
-            with tempfile.TemporaryDirectory(prefix="mlc-load-") as folder:
-                alias = Path(folder) / self.path.name
+            with temporary_folder("load") as folder:
+                alias = folder / self.path.name
                 alias.symlink_to(self.path.absolute())
                 register_callbacks()
                 return tvm_ffi.load_module(alias)

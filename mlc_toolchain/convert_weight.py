@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Any
 
 from mlc_errors import UnsupportedError, UsageError
 from mlc_files import check_writable
+from mlc_scratch import scratch_folder
 from mlc_toolchain.calibration import SCHEME, CalibratedModel, calibration_ids, small_chunks
 from mlc_toolchain.conversion_plan import Conversion, check_choice, describe, describe_model, plan_weights
 from mlc_toolchain.conversion_report import ConvertReport, report_of, reported, write_report
@@ -132,10 +132,8 @@ def calibrated(conversion: Conversion, options: ConvertOptions, progress: Progre
         yield plan_weights(conversion.model, conversion.scheme, conversion.reader, *files, importance)
     elif options.calibration is not None:
         beside = options.output.absolute().parent
-        with tempfile.TemporaryDirectory(
-            prefix=".mlc-calibration-", dir=beside if os.access(beside, os.W_OK) else None
-        ) as scratch:
-            yield _calibrated(conversion, options, options.calibration, Path(scratch), progress)
+        with scratch_folder(beside if os.access(beside, os.W_OK) else None, ".mlc-calibration-") as scratch:
+            yield _calibrated(conversion, options, options.calibration, scratch, progress)
     else:
         yield conversion
 

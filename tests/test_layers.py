@@ -14,10 +14,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 # package -> the packages of ours that it may import, besides itself
-BASE = frozenset({"mlc_errors", "mlc_files", "mlc_version"})
+BASE = frozenset({"mlc_errors", "mlc_files", "mlc_scratch", "mlc_version"})
 LAYERS = {
     "mlc_errors": frozenset(),
     "mlc_files": frozenset({"mlc_errors"}),
+    "mlc_scratch": frozenset(),
     "mlc_version": frozenset(),
     "mlc_compiler": BASE,
     "quantization": BASE | {"mlc_compiler"},

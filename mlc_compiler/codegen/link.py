@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import llvmlite.binding as llvm
 
 from mlc_errors import MLCError, ResourceError
 from mlc_files import copy_library, seal_library
+from mlc_scratch import temporary_folder
 
 from ..target import Target, host_arch
 from .native import machine
@@ -63,10 +63,10 @@ def link_shared(objects: Sequence[bytes], output: Path, target: Target) -> None:
     Raises MLCError when the linker fails or the file cannot be written, ResourceError without a linker.
     """
     linker = find_linker(target.arch)
-    with tempfile.TemporaryDirectory(prefix="mlc-link-") as folder:
-        sources = _sources(Path(folder), objects)
-        libraries = linker.libraries if linker.finds_libraries else (_libm_stub(linker, Path(folder), target),)
-        linked = Path(folder) / "lib.so"
+    with temporary_folder("link") as folder:
+        sources = _sources(folder, objects)
+        libraries = linker.libraries if linker.finds_libraries else (_libm_stub(linker, folder, target),)
+        linked = folder / "lib.so"
         _run([*linker.command, *linker.shared, "-o", str(linked), *sources, *libraries])
         seal_library(linked)
         copy_library(linked, output)
@@ -75,14 +75,14 @@ def link_shared(objects: Sequence[bytes], output: Path, target: Target) -> None:
 def link_relocatable(objects: Sequence[bytes], output: Path, target: Target) -> None:
     """Link objects to one relocatable object. Raises MLCError when the linker fails, ResourceError without a linker."""
     linker = find_linker(target.arch)
-    with tempfile.TemporaryDirectory(prefix="mlc-link-") as folder:
-        _run([*linker.command, *linker.relocatable, "-o", str(output), *_sources(Path(folder), objects)])
+    with temporary_folder("link") as folder:
+        _run([*linker.command, *linker.relocatable, "-o", str(output), *_sources(folder, objects)])
 
 
 def archive(objects: Sequence[bytes], output: Path, target: Target) -> None:
     """Write an archive of objects, with an index and without dates. Raises ResourceError if no ``ar`` is found."""
-    with tempfile.TemporaryDirectory(prefix="mlc-link-") as folder:
-        _run([*find_archiver(target.arch), "rcsD", str(output), *_sources(Path(folder), objects)])
+    with temporary_folder("link") as folder:
+        _run([*find_archiver(target.arch), "rcsD", str(output), *_sources(folder, objects)])
 
 
 def find_archiver(arch: str) -> tuple[str, ...]:

@@ -15,11 +15,11 @@ import importlib.util
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mlc_errors import MLCError, ResourceError, UnsupportedError
+from mlc_scratch import temporary_folder
 
 from ..ir.module import IRModule
 from ..target import Target, host_arch
@@ -62,8 +62,8 @@ def _compiled(source: str, host: Target) -> bytes:
     compiler = shutil.which(f"{host.arch}-linux-gnu-gcc" if foreign else os.environ.get("CC", "cc"))
     if compiler is None:
         raise ResourceError(f"no C compiler for {host.arch} is found", hint="give an object file instead of a source")
-    with tempfile.TemporaryDirectory(prefix="mlc-c-") as folder:
-        made = Path(folder) / "linked.o"
+    with temporary_folder("c") as folder:
+        made = folder / "linked.o"
         include = ("-I", str(_dlpack_headers()))
         command = (compiler, "-x", "c", "-", "-c", "-O3", "-fPIC", *include, "-o", str(made))
         result = subprocess.run(command, input=source, capture_output=True, text=True, errors="replace", check=False)

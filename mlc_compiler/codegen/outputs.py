@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import tarfile
-import tempfile
 from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
 
 from mlc_errors import UsageError
 from mlc_files import cannot_write, whole_file
+from mlc_scratch import temporary_folder
 
 from ..target import Target
 from .link import archive, link_relocatable, link_shared
@@ -51,8 +51,8 @@ def write_output(native: Native, output: Path, target: Target) -> None:
     elif output.suffix == ".tar":
         _write(output, _tar(native.objects))
     else:
-        with tempfile.TemporaryDirectory(prefix="mlc-link-") as folder:
-            made = Path(folder) / f"lib{output.suffix}"
+        with temporary_folder("link") as folder:
+            made = folder / f"lib{output.suffix}"
             (archive if output.suffix == ".a" else link_relocatable)(native.objects, made, target)
             _write(output, made.read_bytes())
 

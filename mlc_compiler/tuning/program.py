@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlc_errors import MLCError
+from mlc_scratch import temporary_folder
 
 from ..backends import backend_of
 from ..ir.module import GlobalVar, IRModule
@@ -95,8 +95,8 @@ def tune_tasks(
     """
     for task in tasks:
         check_timed(task.target)
-    with Processes() as processes, tempfile.TemporaryDirectory(prefix="mlc-tune-") as folder:
-        entries = [_Entry(task, Path(folder) / str(i)) for i, task in enumerate(tasks)]
+    with Processes() as processes, temporary_folder("tune") as folder:
+        entries = [_Entry(task, folder / str(i)) for i, task in enumerate(tasks)]
         run = _Run(entries, database, processes, budget, space, strategy, seed, report)
         run.until_spent()
         return [run.outcome(entry) for entry in entries]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, files
-from pathlib import Path
 from typing import Any
 
 from llvmlite import ir as ll
+
+from mlc_scratch import temporary_folder
 
 from ...codegen.arithmetic import CodegenError
 from ...codegen.host.module import split_modules
@@ -145,8 +145,8 @@ def _by_nvjitlink(ptx: str, arch: str) -> Assembled:
 
 
 def _by_ptxas(program: str, ptx: str, arch: str) -> Assembled:
-    with tempfile.TemporaryDirectory(prefix="mlc-ptxas-") as folder:
-        source, output = Path(folder) / "kernels.ptx", Path(folder) / "kernels.cubin"
+    with temporary_folder("ptxas") as folder:
+        source, output = folder / "kernels.ptx", folder / "kernels.cubin"
         source.write_text(ptx)
         command = [program, "-v", f"-arch={arch}", "-o", str(output), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
