@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,12 @@ import click
 from mlc_cli import console, plots, running
 from mlc_cli.options import FILE, FOLDER, json_option
 from mlc_cli.preparing import model_options
-from mlc_errors import UsageError
+from mlc_errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from mlc_evaluation.comparison import Comparison
     from mlc_evaluation.debug_chat import DebugReport
+    from mlc_evaluation.observed import ModelFiles
     from mlc_toolchain.prepare_plan import PrepareOptions
 
 
@@ -66,7 +68,7 @@ def debug_chat(
         check_request(generate_len, debug_dir)
     reference = TransformersModel(checkpoint_path(compare)) if compare else None
     report, comparison = None, None
-    with running.observed(running.files(model, preparing, threads), as_json) as llm:
+    with running.observed(files_for_cpu(model, preparing, threads), as_json) as llm:
         ids = prompt_ids(llm, prompt)
         if reference:
             comparison = compare_with_transformers(llm, reference, ids, tolerance)
@@ -79,6 +81,24 @@ def debug_chat(
     else:
         _print(report, comparison)
     return 1 if (report and report.problem) or (comparison and comparison.departs) else 0
+
+
+def files_for_cpu(model: str, preparing: PrepareOptions, threads: int | None) -> ModelFiles:
+    """Prepare a model whose kernels are to be observed: a checkpoint is compiled for the CPU, even beside a GPU.
+
+    Raises UnsupportedError for a --device that is no CPU, before a model is prepared.
+    """
+    from mlc_toolchain.device import find_target
+
+    if find_target(preparing.target)[0].kind == "cpu":
+        return running.files(model, preparing, threads)
+    if preparing.device is not None:
+        raise UnsupportedError(
+            f"--device {preparing.device}: kernels are observed on CPUs only",
+            hint=f"leave it out, or run the kernels in a simulator: "
+            f"mlc_cli check_kernels {model} --device {preparing.device}",
+        )
+    return running.files(model, replace(preparing, device="cpu"), threads)
 
 
 def _print(report: DebugReport | None, comparison: Comparison | None) -> None:

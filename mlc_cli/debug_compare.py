@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mlc_cli import console, running
-from mlc_cli.debug_chat import show_comparison
+from mlc_cli.debug_chat import files_for_cpu, show_comparison
 from mlc_cli.options import FILE, json_option
 from mlc_cli.preparing import model_options
 
@@ -51,7 +51,7 @@ def debug_compare(
     from mlc_evaluation.comparison import compare_libraries, first_tokens, kernel_results, library_tolerance
     from mlc_evaluation.debug_chat import prompt_ids
 
-    files = running.files(model, preparing, threads)
+    files = files_for_cpu(model, preparing, threads)
     with running.observed(replace(files, library=reference), as_json) as llm:
         ids = first_tokens(llm, prompt_ids(llm, prompt))
         expected, options = kernel_results(llm, ids), llm.library.metadata["opt"]

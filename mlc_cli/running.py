@@ -39,12 +39,12 @@ def load(model: str, preparing: PrepareOptions, threads: int | None, continues_t
 
 
 def files(model: str, preparing: PrepareOptions, threads: int | None) -> ModelFiles:
-    """Prepare the model and return its files, for debugging commands."""
+    """Prepare the model and return its files."""
     from mlc_evaluation.observed import ModelFiles
 
     _check_threads(threads)
     made = prepared(model, preparing)
-    return ModelFiles(made.folder, made.library, threads)
+    return ModelFiles(made.folder, made.library, threads, made.device)
 
 
 def check_chat_template(llm: LLM) -> None:

@@ -86,6 +86,34 @@ def test_running_a_library_for_gpus_without_a_driver(
     ]
 
 
+DEBUGGING = {
+    "debug_chat": ["--prompt", "a", "--debug-dir", "kernels"],
+    "debug_compare": ["--prompt", "a", "--reference", "{library}"],
+}
+
+
+@pytest.mark.parametrize("command", DEBUGGING)
+def test_kernels_of_a_library_for_gpus_are_not_observed(
+    folder: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = folder / "cuda.so"
+    options = [word.format(library=library) for word in DEBUGGING[command]]
+    assert main([command, str(folder), "--model-lib", str(library), *options]) == 3
+    assert capsys.readouterr().err.splitlines() == [
+        "error: the library is for cuda:sm_80,sm_90; kernels are observed on CPUs only",
+        f"  in   {library}",
+        f"  hint mlc_cli compile {folder} --device cpu -o CPU.so, then --model-lib CPU.so; "
+        f"or run its kernels in a simulator: mlc_cli check_kernels {folder} --device cuda:sm_80",
+        "  more mlc_cli explain MLC3",
+    ]
+    assert main([command, str(folder), "--device", "cuda:sm_90a", *options]) == 3
+    assert capsys.readouterr().err.splitlines() == [
+        "error: --device cuda:sm_90a: kernels are observed on CPUs only",
+        f"  hint leave it out, or run the kernels in a simulator: mlc_cli check_kernels {folder} --device cuda:sm_90a",
+        "  more mlc_cli explain MLC3",
+    ]
+
+
 def test_the_gpu_of_a_machine_without_one(folder: Path, without_gpu: None, capsys: pytest.CaptureFixture[str]) -> None:
     status, said = compile_error(capsys, folder, "--device", "cuda", "-o", folder / "none.so")
     assert (status, said[0]) == (3, f"error: {NO_GPU}there is no driver")

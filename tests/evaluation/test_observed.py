@@ -39,7 +39,10 @@ def test_options_of_a_library():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"target": {"kind": "cuda"}}, "the library is for cuda; kernels are observed on CPUs only"),
+        (
+            {"target": {"kind": "cuda", "arch": ["sm_80", "sm_90"]}},
+            "the library is for cuda:sm_80,sm_90; kernels are observed on CPUs only",
+        ),
         ({"tune": "90s"}, "the library was compiled with --tune 90s; its kernels cannot be compiled again"),
     ],
 )
