@@ -18,6 +18,7 @@ from .passes.bfloat16_matmuls import Bfloat16Matmuls
 from .passes.channels_last import ChannelsLast
 from .passes.fuse_attention import FuseAttention
 from .passes.interleave_reductions import InterleaveReductions
+from .passes.peel_guards import PeelGuards
 from .passes.place_barriers import PlaceBarriers
 from .passes.quantized_matmuls import QuantizedMatmuls
 from .passes.vectorize_short_loops import VectorizeShortLoops
@@ -44,7 +45,7 @@ class CpuBackend(Backend):
             gates=products.gates,
             kernels=(products, *((Bfloat16Matmuls(target),) if narrow else ())),
             rules=CPU_RULES if scheduled else (),
-            loops=(VectorizeShortLoops(target), InterleaveReductions(target)),
+            loops=(PeelGuards(), VectorizeShortLoops(target), InterleaveReductions(target)),
             calls=(PlaceBarriers(),),
         )
 

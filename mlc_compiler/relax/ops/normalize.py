@@ -134,7 +134,8 @@ def group_norm(
         raise ValueError(f"got {got}; expected {num_groups} equal groups of channels, and axes without theirs")
     _require_shape(gamma, (data.shape[channel],), "sizes of gamma and of the channels")
     size = channels // num_groups
-    k = {a: te.reduce_axis(data.shape[a], f"k{a}") for a in reduced} | {channel: te.reduce_axis(size, "k")}
+    sizes = {a: size if a == channel else data.shape[a] for a in sorted([*reduced, channel])}  # in order of memory
+    k = {a: te.reduce_axis(extent, "k" if a == channel else f"k{a}") for a, extent in sizes.items()}
     kept = [a for a in range(data.ndim) if a not in reduced]
     lead = [IntImm(num_groups) if a == channel else data.shape[a] for a in kept]
     count = _count((*(data.shape[a] for a in reduced), IntImm(size)))

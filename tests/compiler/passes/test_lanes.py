@@ -1,4 +1,4 @@
-"""VectorizeShortLoops and InterleaveReductions keep the results of the golden cases."""
+"""PeelGuards, VectorizeShortLoops and InterleaveReductions keep the results of the golden cases."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from mlc_compiler import Schedule, build, emit_asm, te
 from mlc_compiler.backends.cpu.passes.interleave_reductions import InterleaveReductions
+from mlc_compiler.backends.cpu.passes.peel_guards import PeelGuards
 from mlc_compiler.backends.cpu.passes.vectorize_short_loops import VectorizeShortLoops
 from mlc_compiler.interp import run_prim_func
 from mlc_compiler.passes.base import Pass
@@ -18,7 +19,11 @@ from mlc_compiler.tir.nodes import PrimFunc
 from mlc_compiler.verifier import verify
 
 HERE, AVX2 = Path(__file__).parent, Target("cpu:x86-64-v3")
-PASSES = {"vectorize_short_loops": VectorizeShortLoops(AVX2), "interleave_reductions": InterleaveReductions(AVX2)}
+PASSES: dict[str, Pass] = {
+    "peel_guards": PeelGuards(),
+    "vectorize_short_loops": VectorizeShortLoops(AVX2),
+    "interleave_reductions": InterleaveReductions(AVX2),
+}
 CASES = [(p, case) for p in PASSES for case in sorted((HERE / p).glob("*.py"))]
 
 
@@ -30,7 +35,7 @@ def integers(func: PrimFunc) -> list[np.ndarray]:
 
 @pytest.mark.parametrize(("name", "case"), CASES, ids=[f"{p}/{c.stem}" for p, c in CASES])
 def test_golden_cases_compute_the_same(name: str, case: Path) -> None:
-    step: Pass = PASSES[name]
+    step = PASSES[name]
     before = parse(case.read_text().partition("\n# ----\n")[0])
     after = step.run(before)
     verify(after)

@@ -92,7 +92,7 @@ class _Interleave(Rewriter):
         extents = [(_constant(lp), register if lp.kind == VECTORIZED else 1) for lp in reduction.nest]
         chains, extent = prod(-(-count // lanes) for count, lanes in extents), _constant(reduction.loop)
         parts = CHAINS
-        while parts > 1 and (parts * chains > CHAINS or extent % parts or extent < SHORTEST * parts):
+        while parts > 1 and (parts * chains > CHAINS or extent < SHORTEST * parts):
             parts //= 2
         return parts
 
@@ -119,7 +119,7 @@ def _accumulation(store: BufferStore) -> tuple[str, PrimExpr] | None:
 
 
 def _split(reduction: _Reduction, parts: int) -> Stmt:
-    """Part ``p`` reduces the iterations ``p, p + parts, …``; the parts are then added to ``acc``."""
+    """Part ``p`` reduces the iterations ``p, p + parts, …``; the parts and the last iterations are added to ``acc``."""
     loop, store, op = reduction.loop, reduction.store, reduction.op
     acc, dtype = store.buffer, store.buffer.dtype
     part = Var("part", loop.var.dtype)
@@ -133,8 +133,18 @@ def _split(reduction: _Reduction, parts: int) -> Stmt:
     start = _around(loops, BufferStore(partial, reduction_identity(KINDS[op], dtype), place))
     step = _around(loops, BufferStore(partial, BinaryOp(op, own, operand), place))
     end = _around(loops, replace(store, value=BinaryOp(op, BufferLoad(acc, store.indices), own)))
-    main = replace(loop, extent=const(_constant(loop) // parts, loop.extent.dtype), body=step)
-    return Allocate(partial, SeqStmt((start, main, end)))
+    rounds, rest = divmod(_constant(loop), parts)
+    main = replace(loop, extent=const(rounds, loop.extent.dtype), body=step)
+    last = [_last(reduction, rounds * parts, rest)] if rest else []
+    return Allocate(partial, SeqStmt((start, main, end, *last)))
+
+
+def _last(reduction: _Reduction, begin: int, count: int) -> Stmt:
+    """The last ``count`` iterations, from ``begin`` on."""
+    loop = reduction.loop
+    var = Var(loop.var.name, loop.var.dtype)
+    store = substitute(reduction.store, {loop.var: var + begin})
+    return replace(loop, var=var, extent=const(count, var.dtype), body=_around(reduction.nest, store))
 
 
 def _around(loops: Sequence[For], body: Stmt) -> Stmt:

@@ -1,6 +1,6 @@
 # ruff: noqa
-# One accumulator: four parts. Two: two. Unchanged: four accumulators, too few iterations, an unrolled loop, no scratch
-# memory.
+# One accumulator: four parts, of 18 iterations the last two after them. Two: two. Unchanged: four
+# accumulators, too few iterations, an unrolled loop, no scratch memory.
 @I.ir_module
 class Module:
     @T.prim_func(private=True)
@@ -30,6 +30,9 @@ class Module:
             for i in T.unroll(4):
                 for j in T.vectorized(8):
                     four[i, j] = four[i, j] + b[k, j]
+        for k in range(18):
+            for j in T.vectorized(8):
+                one[j] = one[j] + b[k, j]
         for k in range(7):
             for j in T.vectorized(8):
                 one[j] = one[j] + b[k, j]
@@ -46,6 +49,7 @@ class Module:
 
 
 # ----
+
 # from mlc_compiler.script import I, R, T
 
 
@@ -96,6 +100,20 @@ class Module:
             for i in T.unroll(4):
                 for j in T.vectorized(8):
                     four[i, j] = four[i, j] + b[k, j]
+        with T.decl_buffer((4, 8), "float32") as one_parts:
+            for part in T.unroll(4):
+                for j in T.vectorized(8):
+                    one_parts[part, j] = T.float32(0.0)
+            for k in range(4):
+                for part in T.unroll(4):
+                    for j in T.vectorized(8):
+                        one_parts[part, j] = one_parts[part, j] + b[k * 4 + part, j]
+            for part in T.unroll(4):
+                for j in T.vectorized(8):
+                    one[j] = one[j] + one_parts[part, j]
+            for k in range(2):
+                for j in T.vectorized(8):
+                    one[j] = one[j] + b[k + 16, j]
         for k in range(7):
             for j in T.vectorized(8):
                 one[j] = one[j] + b[k, j]
