@@ -2,6 +2,7 @@
 
 from ....schedules.fallback import Fallback
 from .bfloat16_matmul import Bfloat16Matmul
+from .column_chain import ColumnChain
 from .column_reduction import ColumnReduction
 from .convolution import Convolution
 from .expert_product import ExpertProduct
@@ -19,6 +20,7 @@ CPU_RULES = (
     Convolution(),
     ExpertProduct(),
     ColumnReduction(),
+    ColumnChain(),
     WideReduction(),
     RowReduction(),
     Elementwise(),
