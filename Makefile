@@ -27,7 +27,7 @@ COMPILER  = $(CONVERTER) $(call sources,mlc_compiler)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-gpu lint types bench bench-peers bench-gpu clean
+.PHONY: help demo test suite test-gpu lint types bench bench-peers bench-gpu clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +35,10 @@ help:  ## List the targets
 demo: $(MODEL)/.converted $(MODEL)/.configured $(MODEL)/lib.so  ## Convert, compile and run SmolLM2-135M-Instruct
 	$(MLC) generate $(MODEL) --greedy --prompt "$(PROMPT)"
 
-test: lint types  ## Run lint, types and tests
+test: lint  ## Run lint, types and tests
+	$(MAKE) --no-print-directory --jobs 2 types suite
+
+suite: $(VENV)/.test-installed
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
 lint: $(VENV)/.test-installed  ## Run ruff
