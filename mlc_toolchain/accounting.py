@@ -17,7 +17,7 @@ from mlc_compiler.ir.module import GlobalVar, IRModule
 from mlc_compiler.ir.recursion import deep_recursion
 from mlc_compiler.ir.simplify import simplify
 from mlc_compiler.passes.annotate_patterns import INJECTIVE
-from mlc_compiler.passes.count_operations import OPERATIONS
+from mlc_compiler.passes.count_operations import GATHERED, OPERATIONS
 from mlc_compiler.relax import nodes as rx
 from mlc_compiler.script.printer import script
 from mlc_compiler.tir.calling import scalar_parameters
@@ -30,7 +30,8 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 def accounting(mod: IRModule, states: Collection[str]) -> dict[str, list[dict[str, Any]]]:
     """The kernels of each graph function, with the number of ``calls`` and, per call, the following.
 
-    weight_bytes: bytes of weight arguments; 0 for table lookups. activation_bytes: bytes of other arguments,
+    weight_bytes: bytes of weight arguments; 0 for table lookups, and of experts as many as can be selected.
+    activation_bytes: bytes of other arguments,
     without states. operations: see ``CountOperations``; None if they are not counted. reads_state: whether the kernel
     has state arguments and also results (attention does, an append does not). states: the names of the state arrays
     among the function's parameters.
@@ -54,15 +55,34 @@ def _function(func: rx.Function, kernels: Mapping[str, PrimFunc], states: Collec
 
 def _call(call: rx.Call, kernel: PrimFunc, states: Collection[int]) -> dict[str, Any]:
     tensors = call.args[: len(kernel.buffers) - int(kernel.attrs.get("num_scratch", 0))]
-    weights = [a for a in tensors if isinstance(a, rx.TupleGetItem)]
+    weights = {str(i): a for i, a in enumerate(tensors) if isinstance(a, rx.TupleGetItem)}
     others = [a for a in tensors if not isinstance(a, rx.TupleGetItem) and id(a) not in states]
     looks_up = kernel.attrs.get("op_pattern") == INJECTIVE
     return {
-        "weight_bytes": 0 if looks_up else _text(_bytes(weights)),
+        "weight_bytes": 0 if looks_up else _weight_bytes(weights, call, kernel),
         "activation_bytes": _text(_bytes(others)),
         "operations": _operations(call, kernel),
         "reads_state": bool(kernel.attrs.get("num_outputs")) and any(id(a) in states for a in tensors),
     }
+
+
+def _weight_bytes(weights: Mapping[str, rx.Expr], call: rx.Call, kernel: PrimFunc) -> int | str:
+    """Bytes of weights, by position; of those in the attribute ``gathered``, the bytes of the selected slices."""
+    gathered = kernel.attrs.get(GATHERED, {})
+    total = _text(_bytes(a for position, a in weights.items() if position not in gathered))
+    slices: dict[tuple[int | str, int], int] = {}
+    for position in gathered.keys() & weights.keys():
+        _, count = gathered[position]
+        part = _text(_bytes([weights[position]]))
+        if not isinstance(part, int):
+            return _text(_bytes(weights.values()))
+        slices[gathered[position]] = slices.get(gathered[position], 0) + part // count
+    for (selected, count), size in slices.items():
+        if isinstance(total, int) and isinstance(selected, int):
+            total += min(selected, count) * size
+        else:
+            total = f"min({_of_caller(selected, call, kernel)}, {count}) * {size} + {total}"
+    return total
 
 
 def _bytes(args: Iterable[rx.Expr]) -> PrimExpr:
@@ -76,7 +96,12 @@ def _bytes(args: Iterable[rx.Expr]) -> PrimExpr:
 def _operations(call: rx.Call, kernel: PrimFunc) -> int | str | None:
     """The kernel's attribute ``operations``, expressed in the caller's sizes."""
     count = kernel.attrs.get(OPERATIONS)
-    if not isinstance(count, str):
+    return None if count is None else _of_caller(count, call, kernel)
+
+
+def _of_caller(count: int | str, call: rx.Call, kernel: PrimFunc) -> int | str:
+    """A number in a kernel's sizes, expressed in those of its caller."""
+    if isinstance(count, int):
         return count
     given = [_text(a.value) for a in call.args if isinstance(a, rx.PrimValue)]
     sizes = dict(zip((v.name for v in scalar_parameters(kernel)), given, strict=True))
