@@ -18,7 +18,7 @@ Passes, in the order in which a compilation runs them (--list describes each):
   legalize annotate-patterns fuse-ops fuse-tensor-functions copy-results
   count-operations mark-activations quantized-matmuls bfloat16-matmuls
   apply-schedules pack-layouts
-  lower-blocks lift-allocs vectorize-short-loops interleave-reductions
+  lower-blocks lift-allocs peel-guards vectorize-short-loops interleave-reductions
   plan-memory observe-kernels place-barriers lower-math
 """
 

@@ -169,9 +169,10 @@ def _calibrated_model(
     config = architecture.config.from_hf(
         unquantized(with_heads(source.config(), sentence_modules(source)), options.source)
     )
-    run_conversion(plan_weights(describe(architecture, config, SCHEME), SCHEME, conversion.reader), scratch)
+    folder = scratch / "model"
+    run_conversion(plan_weights(describe(architecture, config, SCHEME), SCHEME, conversion.reader), folder)
     LOG.info("calibrating on %d tokens of %s", len(ids), where)
-    return CalibratedModel(architecture, small_chunks(config), scratch, progress), ids
+    return CalibratedModel(architecture, small_chunks(config), folder, progress), ids
 
 
 def _check_calibration(options: ConvertOptions, scheme: Scheme) -> None:
