@@ -48,6 +48,7 @@ ARCHITECTURES = Architectures(
     {
         "llama": "llama.ARCHITECTURE",
         "mistral": "mistral.ARCHITECTURE",
+        "ministral": "ministral.ARCHITECTURE",
         "mixtral": "mixtral.ARCHITECTURE",
         "qwen2": "qwen2.ARCHITECTURE",
         "qwen2_moe": "qwen2_moe.ARCHITECTURE",

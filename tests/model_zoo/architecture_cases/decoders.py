@@ -111,6 +111,7 @@ CASES = (
     Case("glm", transformers.GlmConfig, {**HEADS, **rope(partial_rotary_factor=0.5)}),
     Case("glm4", transformers.Glm4Config, {**HEADS, **rope(partial_rotary_factor=0.5)}),
     Case("chatglm", transformers.GlmConfig, {**HEADS, **rope(partial_rotary_factor=0.5)}, to_checkpoint=chatglm),
+    Case("ministral", transformers.MinistralConfig, {**WINDOWS, "layer_types": MIXED[::-1]}),
     Case("ministral3", transformers.Ministral3Config, {**HEADS, "rope_parameters": MINISTRAL}),
     Case(
         "mistral3",
