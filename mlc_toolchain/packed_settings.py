@@ -85,7 +85,8 @@ def _gptq(settings: Mapping[str, Any], where: str) -> IntegerSettings:
     if layout not in ("gptq", "gptq_v2"):
         raise UnsupportedError(f"checkpoint_format: got {shown(layout)}; expected gptq or gptq_v2", where=[where])
     dynamic = settings.get("dynamic") or {}
-    changed = [rule for rule in dynamic if not str(rule).startswith(LEFT_OUT)]
+    rules = dynamic if isinstance(dynamic, Mapping) else [dynamic]
+    changed = [rule for rule in rules if not str(rule).startswith(LEFT_OUT)]
     if changed:
         raise UnsupportedError(f"dynamic: got {shown(changed[0])}; expected the same bits in all layers", where=[where])
     return _integers(settings, where, zero_offset=1 if layout == "gptq" else 0)

@@ -86,11 +86,13 @@ class BaseConfig:
     Class variables of a subclass: ``names``, other keys for a field, of which the first found wins; ``ignored``, keys
     of its checkpoints without an effect; ``chat_keys``, the keys of mlc-chat-config.json's model_config, in order;
     ``neutral``, values without an effect, which override ``NEUTRAL``; ``scaling_keys``, keys of ``rope_scaling`` that
-    only this model reads; ``is_causal``, whether a token attends to earlier ones only.
+    only this model reads; ``is_causal``, whether a token attends to earlier ones only; ``has_window_switch``, whether
+    ``sliding_window`` acts only if ``use_sliding_window`` is true.
     """
 
     model_type: ClassVar[str] = ""
     is_causal: ClassVar[bool] = True
+    has_window_switch: ClassVar[bool] = False
     scaling_keys: ClassVar[frozenset[str]] = frozenset()
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -142,7 +144,7 @@ class BaseConfig:
         for a key with no known meaning, and MLCError for a missing or invalid size.
         """
         known = {f.name: f for f in fields(cls) if f.init}
-        values = without_window(with_rope_keys(raw, "rope_local_base_freq" in known))
+        values = without_window(with_rope_keys(raw, "rope_local_base_freq" in known), cls.has_window_switch)
         given = {name: value for name in known if (value := _find(cls, values, name)) is not None}
         given |= {name: None for name, f in known.items() if name not in given and _is_null(cls, values, f)}
         neutral = {**cls.neutral, "is_causal": (None, cls.is_causal)}

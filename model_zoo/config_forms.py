@@ -56,14 +56,16 @@ def _is_default(scaling: Mapping[str, Any]) -> bool:
     return (scaling.get("rope_type") or scaling.get("type") or "default") == "default"
 
 
-def without_window(values: dict[str, Any]) -> dict[str, Any]:
+def without_window(values: dict[str, Any], has_switch: bool) -> dict[str, Any]:
     """Set ``sliding_window`` to 0 if the config disables it, so that the model's default does not apply.
 
+    has_switch: a window acts only with ``use_sliding_window``, or with ``layer_types`` in a model_config of ours.
     An ``attention_sink_size`` of -1 means none and is set to None.
     """
     if values.get("attention_sink_size") == -1:
         values = {**values, "attention_sink_size": None}
     windows = [values[key] for key in ("sliding_window", "sliding_window_size") if key in values]
-    unused = values.get("use_sliding_window") is False or (windows and windows[0] in (None, -1, 0))
+    is_off = has_switch and not values.get("layer_types") and not values.get("use_sliding_window")
+    unused = is_off or values.get("use_sliding_window") is False or (windows and windows[0] in (None, -1, 0))
     rest = {k: v for k, v in values.items() if k not in ("sliding_window", "sliding_window_size")}
     return {**rest, "sliding_window": 0} if unused else values

@@ -19,6 +19,7 @@ class Qwen3Config(LayerTypesConfig):
     """max_window_layers: number of first layers with full attention, used if ``layer_types`` is not given."""
 
     model_type: ClassVar[str] = "qwen3"
+    has_window_switch: ClassVar[bool] = True
     head_dim: int = 128
     rms_norm_eps: float = 1e-6
     hidden_act: str = "silu"

@@ -21,6 +21,7 @@ class SmolLM3Config(LayerTypesConfig):
     """
 
     model_type: ClassVar[str] = "smollm3"
+    has_window_switch: ClassVar[bool] = True
     rms_norm_eps: float = 1e-6
     rope_theta: float = 2e6
     hidden_act: str = "silu"

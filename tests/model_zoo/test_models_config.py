@@ -246,6 +246,18 @@ def test_layer_types_follow_from_their_pattern():
     assert [(k.name, k.rope is None) for k in without.attention_kinds] == [("", False)] * 2
 
 
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_moe", "smollm3"])
+@pytest.mark.parametrize("switch", [{}, {"use_sliding_window": False}, {"use_sliding_window": True}])
+def test_windows_that_are_switched_on_by_a_key(name, switch):
+    given = {"sliding_window": 40, "num_hidden_layers": 5, "max_window_layers": 2, "layer_types": None, **switch}
+    theirs = transformers.AutoConfig.for_model(name, **given)
+    ours = registry.get(name).config.from_hf({**LLAMA, **given})
+    expected = getattr(theirs, "layer_types", None) or ["sliding_attention"] * 5  # Qwen3-MoE has the same in all layers
+    windows = [theirs.sliding_window if kind == "sliding_attention" else None for kind in expected]
+    assert [kind.window for kind in ours.attention_kinds] == windows
+    assert any(windows) == bool(switch.get("use_sliding_window"))
+
+
 def test_harmless_keys_are_ignored():
     harmless = {"torch_dtype": "bfloat16", "attention_dropout": 0.1, "use_cache": True, "hidden_act": "silu"}
     harmless |= {"_private": 3, "switched_off": False, "not_given": None}

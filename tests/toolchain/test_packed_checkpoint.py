@@ -102,6 +102,7 @@ def test_fp8_blocks_are_scaled(tmp_path):
         gptq(layout="marlin"),
         {**gptq(), "is_marlin_format": True},
         {**gptq(), "dynamic": {"-:.*head": {}, "+:.*down": {"bits": 8}}},
+        {**gptq(), "dynamic": 5},
         {"quant_method": "fp8"},
         {"quant_method": "fp8", "weight_block_size": [0, 128]},
     ],
