@@ -128,8 +128,9 @@ def _print(report: EvaluationReport | None, answers: Mapping[str, ChoiceScore]) 
 
 
 def _print_text(report: EvaluationReport) -> None:
+    windows = f"{report.windows} windows" if report.windows > 1 else "1 window"
     click.echo(
-        f"{report.windows} windows of {report.window_size} tokens without overlap, the second half of each scored: "
+        f"{windows} of {report.window_size} tokens without overlap, the second half of each scored: "
         f"{report.scored_tokens} tokens"
     )
     columns = ["model", "perplexity", "+-"]

@@ -93,7 +93,7 @@ def explain(code: str | None, as_json: bool) -> None:
         return
     found = EXPLANATIONS.get(code.upper())
     if found is None:
-        raise UsageError(f"no error has the code {code!r}; expected one of {', '.join(EXPLANATIONS)}")
+        raise UsageError(f"no error has the code {code!r}; expected {MODELS}, or one of {', '.join(EXPLANATIONS)}")
     if as_json:
         console.write_json("explain/1", {"codes": [_as_dict(code.upper())]})
     else:

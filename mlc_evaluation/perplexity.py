@@ -114,6 +114,7 @@ def evaluate(
     if limits and windows.size > min(limits):
         raise UsageError(f"--window: got {windows.size}; the context of a model holds {min(limits)}")
     totals, of_reference = {name: _Total() for name in models}, _Total()
+    progress(Step("score", 0, len(windows.ids), "windows"))
     for number, ids in enumerate(windows.ids):
         for expected, blocks in _blocks(every, ids, windows.first):
             log_p = blocks[-1] if reference else None

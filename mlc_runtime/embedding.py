@@ -57,7 +57,7 @@ class EmbeddingSettings:
         if pooling is None:
             raise UsageError(
                 "the model's files do not say how its hidden states become one vector",
-                hint=f"choose a pooling: {', '.join(POOLINGS)}",
+                hint=f"choose a pooling (--pooling): {', '.join(POOLINGS)}",
             )
         if pooling not in POOLINGS:
             raise UsageError(f"pooling is {pooling!r}; expected one of {', '.join(POOLINGS)}")

@@ -33,6 +33,7 @@ def test_explain(capsys: pytest.CaptureFixture[str]):
     assert main(["explain", "--json"]) == 0
     assert [row["code"] for row in json.loads(capsys.readouterr().out)["codes"]] == list(EXPLANATIONS)
     assert main(["explain", "MLC99"]) == 2
+    assert "expected models, or one of MLC1, MLC2, " in capsys.readouterr().err
 
 
 def test_explanations_name_nothing_that_is_not_installed(capsys: pytest.CaptureFixture[str]):

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
 
-from mlc_evaluation.perplexity import divergence_of, standard_error
+from mlc_evaluation.perplexity import Windows, divergence_of, evaluate, standard_error
+from mlc_toolchain.progress import Step
+
+
+class Uniform:
+    """A model to which all tokens are equally likely."""
+
+    vocab_size, context_size = 8, None
+
+    def log_probabilities(self, ids: Sequence[int], first: int) -> Iterator[np.ndarray]:
+        yield np.full((len(ids) - first, self.vocab_size), -math.log(self.vocab_size))
+
+
+def test_progress_begins_before_the_first_window():
+    steps: list[Step] = []
+    report = evaluate({"uniform": Uniform()}, Windows([[1, 2, 3, 4], [5, 6, 7, 0]], 4), progress=steps.append)
+    assert [(step.done, step.total) for step in steps] == [(0, 2), (1, 2), (2, 2)]
+    assert report.models[0].perplexity == pytest.approx(8)
 
 
 def test_standard_errors_of_positions_and_of_windows():

@@ -80,7 +80,7 @@ def test_what_cannot_be_embedded(tmp_path: Path) -> None:
     llm = open_llm(tmp_path)
     with pytest.raises(UsageError, match="do not say how its hidden states become one vector") as error:
         llm.embed(["x"])
-    assert error.value.hint == "choose a pooling: mean, cls, last"
+    assert error.value.hint == "choose a pooling (--pooling): mean, cls, last"
     with pytest.raises(UsageError, match="pooling is 'max'; expected one of mean, cls, last"):
         llm.embed(["x"], pooling="max")
     with pytest.raises(UsageError, match="text 1 is empty"):
