@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from ...ir.expr import INDEX_DTYPE, PrimExpr, Var, logical_and, maximum, minimum
+from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Var, ceildiv, logical_and, maximum, minimum
 from ...tir import nodes as tir
 from ...tir import te
 from ...tir.nodes import BufferStore, For, IfThenElse, seq
-from ..info import is_shorter, show_shape
+from ..info import is_shorter, show_shape, static_size
 from .axes import normalize_axis
 from .registry import operator
 
@@ -32,6 +33,16 @@ def scatter_elements(
     range are ignored. updates: the shape of indices, the dtype of data. reduction: ``update``, ``add``, ``mul``,
     ``max`` or ``min``. Repeated indices are applied in order: with ``update`` the last one is kept.
     """
+    return scattered_lines(data, indices, updates, axis, reduction)
+
+
+def scattered_lines(
+    data: te.Tensor, indices: te.Tensor, updates: te.Tensor, axis: int, reduction: str, columns: int = 1
+) -> te.Tensor:
+    """``scatter_elements``, whose iterations apply all updates of ``columns`` adjacent elements of the last axis.
+
+    An iteration has one element, as on GPUs, if ``axis`` is the last axis.
+    """
     reduce = REDUCTIONS.get(reduction)
     if reduce is None:
         raise ValueError(f"reduction: got {reduction!r}; expected one of {', '.join(REDUCTIONS)}")
@@ -47,29 +58,51 @@ def scatter_elements(
             te.require_equal(data.shape[a], indices.shape[a], f"sizes of data and indices on axis {a}")
     result, size, place = tir.buffer("scattered", data.shape, data.dtype), data.shape[at], te.Cell("place", INDEX_DTYPE)
     others = [a for a in range(data.ndim) if a != at]
+    columns = 1 if at == data.ndim - 1 else columns
 
     def line(*lead: PrimExpr) -> tir.Stmt:
-        """All elements along ``axis`` at the indices ``lead`` of the other axes."""
+        """All elements along ``axis`` at the indices ``lead`` of the other axes, the last of which counts tiles."""
         copied, n = Var("copied"), Var("n")
 
-        def index(position: PrimExpr) -> tuple[PrimExpr, ...]:
-            return (*lead[:at], position, *lead[at:])
+        def copy(other: tuple[PrimExpr, ...]) -> tir.Stmt:
+            source = (*other[:at], copied, *other[at:])
+            return BufferStore(result, data.buffer[source], source)
 
-        target = index(place.value)
-        inside = logical_and(place.value >= 0, place.value < size)
-        write = seq(
-            place.set(te.cast(indices.buffer[index(n)], INDEX_DTYPE)),
-            IfThenElse(place.value < 0, place.set(place.value + size)),
-            IfThenElse(inside, BufferStore(result, reduce(result[target], updates.buffer[index(n)]), target)),
-        )
-        scan: tir.Stmt = For(n, indices.shape[at], write)
-        ends = [
-            i < indices.shape[a]
-            for i, a in zip(lead, others, strict=True)
-            if is_shorter(indices.shape[a], data.shape[a])
-        ]
-        copy = For(copied, size, BufferStore(result, data.buffer[index(copied)], index(copied)))
-        return seq(copy, IfThenElse(logical_and(*ends), scan) if ends else scan)
+        def write(other: tuple[PrimExpr, ...]) -> tir.Stmt:
+            source, target = ((*other[:at], position, *other[at:]) for position in (n, place.value))
+            step = seq(
+                place.set(te.cast(indices.buffer[source], INDEX_DTYPE)),
+                IfThenElse(place.value < 0, place.set(place.value + size)),
+                IfThenElse(
+                    logical_and(place.value >= 0, place.value < size),
+                    BufferStore(result, reduce(result[target], updates.buffer[source]), target),
+                ),
+            )
+            shorter = [
+                (i, a) for i, a in zip(other, others, strict=True) if is_shorter(indices.shape[a], data.shape[a])
+            ]
+            return _when([i < indices.shape[a] for i, a in shorter], step)
+
+        each = partial(_each_column, lead, columns, data.shape[-1])
+        return seq(For(copied, size, each(copy)), For(n, indices.shape[at], each(write)))
 
     lead = [data.shape[a] for a in others]
+    if columns > 1:
+        lead[-1] = ceildiv(lead[-1], columns)
     return te.extern([result], [data, indices, updates], te.each(lead, "scatter_elements", line, [place.buffer]))[0]
+
+
+def _each_column(
+    lead: tuple[PrimExpr, ...], columns: int, size: PrimExpr, body: Callable[[tuple[PrimExpr, ...]], tir.Stmt]
+) -> tir.Stmt:
+    """Run ``body`` at the indices of each of the columns in tile ``lead[-1]``."""
+    if columns == 1:
+        return body(lead)
+    lane = Var("lane")
+    column, known = lead[-1] * columns + lane, static_size(size)
+    inside = [] if known is not None and known % columns == 0 else [column < size]
+    return For(lane, IntImm(columns), _when(inside, body((*lead[:-1], column))))
+
+
+def _when(conditions: list[PrimExpr], body: tir.Stmt) -> tir.Stmt:
+    return IfThenElse(logical_and(*conditions), body) if conditions else body
