@@ -5,33 +5,30 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from mlc_errors import UnsupportedError, UsageError
 from mlc_files import check_writable
 from mlc_scratch import scratch_folder
-from mlc_toolchain.calibration import SCHEME, CalibratedModel, calibration_ids, small_chunks
-from mlc_toolchain.conversion_plan import Conversion, check_choice, describe, describe_model, plan_weights
+from mlc_toolchain.conversion_plan import Conversion, check_choice, describe_model, plan_weights
 from mlc_toolchain.conversion_report import ConvertReport, report_of, reported, write_report
 from mlc_toolchain.conversion_run import run_conversion
 from mlc_toolchain.dense_heads import HeadsReader
 from mlc_toolchain.imatrix import read_imatrix
 from mlc_toolchain.lora import LoraCheckpoint
-from mlc_toolchain.mixed_bits import check_base, chosen_mixture, record_mixture
+from mlc_toolchain.mixed_bits import check_base, record_mixture
 from mlc_toolchain.packed_checkpoint import open_packed
 from mlc_toolchain.packed_settings import METHODS, quantization_method, unquantized
 from mlc_toolchain.progress import Progress, silent
 from mlc_toolchain.readers.base import CheckpointReader
-from mlc_toolchain.sensitivity import CoarseWeights
 from mlc_toolchain.sentence_transformers import sentence_modules, with_heads
 from mlc_toolchain.source import ModelSource, open_weights, resolve_source
 from mlc_toolchain.weight_stream import SAMPLE
 from mlc_toolchain.writer import check_space
-from model_zoo import registry
 from quantization.schemes import SCHEMES, Scheme, get_scheme
 
 DEVICES = ("auto", "cpu")
@@ -131,48 +128,13 @@ def calibrated(conversion: Conversion, options: ConvertOptions, progress: Progre
         files = (options.output_format, options.f32_storage)
         yield plan_weights(conversion.model, conversion.scheme, conversion.reader, *files, importance)
     elif options.calibration is not None:
+        from mlc_toolchain.calibrated_conversion import calibrated_on  # takes a second: it imports the code generators
+
         beside = options.output.absolute().parent
         with scratch_folder(beside if os.access(beside, os.W_OK) else None, ".mlc-calibration-") as scratch:
-            yield _calibrated(conversion, options, options.calibration, scratch, progress)
+            yield calibrated_on(options.calibration, conversion, options, scratch, progress)
     else:
         yield conversion
-
-
-def _calibrated(
-    conversion: Conversion, options: ConvertOptions, text: str, scratch: Path, progress: Progress
-) -> Conversion:
-    """Calibrate the conversion on a text. scratch: a folder for the model in 8 bits and for statistics."""
-    reader, files = conversion.reader, (options.output_format, options.f32_storage)
-    model, ids = _calibrated_model(conversion, options, scratch, text, progress)
-    if conversion.scheme.float8_inputs:
-        calibration = model.measure_inputs(ids)
-    else:
-        calibration = model.calibrate(ids, feedback=options.method == "gptq")
-    if options.bits is None:
-        return plan_weights(conversion.model, conversion.scheme, reader, *files, calibration)
-    base = plan_weights(conversion.model, conversion.scheme, reader, calibration=replace(calibration, products={}))
-    run_conversion(base, scratch / "base")
-    coarse = CoarseWeights(scratch / "base", conversion.model.parameters, conversion.model.quantized)
-    bits = float(options.bits)
-    mixture = chosen_mixture(model, coarse, ids, conversion.scheme, conversion.output, bits, progress)
-    mixed = describe(model.architecture, model.config, mixture.scheme)
-    return plan_weights(mixed, mixture.scheme, reader, *files, calibration, mixture)
-
-
-def _calibrated_model(
-    conversion: Conversion, options: ConvertOptions, scratch: Path, text: str, progress: Progress
-) -> tuple[CalibratedModel, Sequence[int]]:
-    """The model in 8 bits, written to ``scratch``, and the token ids of a text."""
-    source = resolve_source(options.source)
-    ids, where = calibration_ids(text, source)
-    architecture = registry.get(conversion.model.model_type)
-    config = architecture.config.from_hf(
-        unquantized(with_heads(source.config(), sentence_modules(source)), options.source)
-    )
-    folder = scratch / "model"
-    run_conversion(plan_weights(describe(architecture, config, SCHEME), SCHEME, conversion.reader), folder)
-    LOG.info("calibrating on %d tokens of %s", len(ids), where)
-    return CalibratedModel(architecture, small_chunks(config), folder, progress), ids
 
 
 def _check_calibration(options: ConvertOptions, scheme: Scheme) -> None:

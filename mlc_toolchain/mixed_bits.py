@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mlc_errors import UsageError
-from mlc_toolchain.bit_allocation import allocate, bits_per_weight, mixture_parts
-from mlc_toolchain.calibration import CalibratedModel
 from mlc_toolchain.chat_config import FILE_NAME
-from mlc_toolchain.output_layout import MLC_INDEX, OutputFormat
-from mlc_toolchain.progress import Progress, silent
+from mlc_toolchain.output_layout import MLC_INDEX
 from mlc_toolchain.readers.bounded_json import read_json_object
-from mlc_toolchain.sensitivity import CoarseWeights, measured_units
 from mlc_toolchain.text_files import write_files
-from quantization.schemes import Scheme, get_scheme, mixture_name
+from quantization.schemes import Scheme, get_scheme
 
 QUANTIZATION = "Quantization"
 """The key of the mixture's name in the metadata of weights."""
@@ -47,32 +42,6 @@ def check_base(scheme: Scheme) -> None:
         raise UsageError(
             f"--bits: {scheme.name} cannot be the base of a mixture", hint="use --quantization q4f16_nl or q4f16_1"
         )
-
-
-def chosen_mixture(
-    model: CalibratedModel,
-    coarse: CoarseWeights,
-    ids: Sequence[int],
-    base: Scheme,
-    plain: OutputFormat,
-    bits: float,
-    progress: Progress = silent,
-) -> Mixture:
-    """Choose a mixture of at most ``bits`` bits per parameter of the whole model.
-
-    coarse: the weights in the base scheme. plain: the output if all weights are in the base scheme. Raises UsageError
-    if that already has more bits.
-    """
-    if bits < plain.bits_per_parameter:
-        raise UsageError(f"--bits: got {bits:g}; expected at least the {plain.bits_per_parameter:.2f} of {base.name}")
-    units = measured_units(model, coarse, ids, progress)
-    schemes = allocate(units, base, (bits - plain.bits_per_parameter) * plain.source_elements)
-    rows = [
-        MixtureRow(unit.names[0], unit.names[-1], scheme.name, bits_per_weight(scheme), unit.divergence)
-        for unit, scheme in zip(units, schemes, strict=True)
-    ]
-    parts = mixture_parts(units, schemes, base)
-    return Mixture(get_scheme(mixture_name(base.name, parts)) if parts else base, tuple(rows))
 
 
 def recorded_mixture(folder: Path, base: str) -> str:

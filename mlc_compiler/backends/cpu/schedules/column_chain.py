@@ -35,8 +35,8 @@ class ColumnChain(TunableRule):
         s.reorder(*lead, tile, *([lane, *inner] if blocks.last.is_reduction else [*inner, lane]))
         for block in reversed(blocks.in_order[:-1]):
             s.compute_at(block.name, tile)
-        for block in blocks.in_order:
-            _vectorize(s, block, skip=len(lead) + 1)
+        if not all(_vectorize(s, block, skip=len(lead) + 1) for block in blocks.in_order):
+            return None
         s.parallel(s.fuse(*lead, tile))
         return s
 
@@ -59,16 +59,23 @@ def _width(extent: int, lanes: int, vectors: int) -> int:
     return divisor if divisor >= lanes else min(vectors * lanes, extent)
 
 
-def _vectorize(s: Schedule, block: Block, skip: int) -> None:
-    """Vectorize the columns of a tile; the reduced axes of a reduction are loops around them."""
-    if not block.is_reduction:
-        return s.vectorize(s.get_loops(block.name)[-1])
+def _vectorize(s: Schedule, block: Block, skip: int) -> bool:
+    """Vectorize the columns of a tile; the reduced axes of a reduction are loops around them.
+
+    False for a block that computes one element for all columns of a tile.
+    """
     loops = s.get_loops(block.name)[skip:]
-    reduced = loops[-sum(it.kind == "R" for it in block.iter_vars) :]
-    lane = next(loop for loop in reversed(loops) if all(loop is not k for k in reduced))
+    inside = len(loops) - sum(it.kind == "R" for it in block.iter_vars)
+    if inside == 0:
+        return False
+    if not block.is_reduction:
+        s.vectorize(loops[-1])
+        return True
+    lane, reduced = loops[inside - 1], loops[inside:]
     s.reorder(*reduced, lane)
     for name in (s.decompose_reduction(block.name, reduced[0]), f"{block.name}_update"):
         s.vectorize(s.get_loops(name)[-1])
+    return True
 
 
 def _reads_columns(block: Block) -> bool:
