@@ -35,16 +35,16 @@ class Answer:
     logits: np.ndarray
 
 
-def build(folder: Path, output: Path) -> tuple[Library, Library]:
-    """Libraries of the folder's model as loops over threads, in ascending and descending order.
+def build(folder: Path, output: Path, orders: Sequence[bool] = (False, True)) -> list[Library]:
+    """Libraries of the folder's model as loops over threads, one for each order: False is ascending, True descending.
 
     Activations are float16. The libraries are written to the folder ``output``.
     """
     chat = read_chat_config(folder)
     exported = export_model(model_config(chat, {}), get_scheme(chat.quantization), "float16")
-    outputs = {descending: output / f"{descending}.so" for descending in (False, True)}
+    outputs = {descending: output / f"{descending}.so" for descending in orders}
     build_as_loops(exported.mod, TARGET, outputs, lambda mod: model_metadata(exported, chat.quantization, mod))
-    return Library(outputs[False]), Library(outputs[True])
+    return [Library(path) for path in outputs.values()]
 
 
 def answer(folder: Path, library: Library | None, prompt: Sequence[int], count: int) -> Answer:

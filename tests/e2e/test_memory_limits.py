@@ -18,7 +18,7 @@ COMMANDS = {
     "convert_weight": "convert_weight HF --quantization q4f16_1 -o NEW",
     "generate": "generate DIR --prompt a --raw --max-tokens 2",
 }
-MEGABYTES = (200, 340, 400, 460, 520, 700)
+MEGABYTES = (200, 340, 460, 700)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
