@@ -128,7 +128,7 @@ def calibrated(conversion: Conversion, options: ConvertOptions, progress: Progre
         files = (options.output_format, options.f32_storage)
         yield plan_weights(conversion.model, conversion.scheme, conversion.reader, *files, importance)
     elif options.calibration is not None:
-        from mlc_toolchain.calibrated_conversion import calibrated_on  # takes a second: it imports the code generators
+        from mlc_toolchain.calibrated_conversion import calibrated_on
 
         beside = options.output.absolute().parent
         with scratch_folder(beside if os.access(beside, os.W_OK) else None, ".mlc-calibration-") as scratch:

@@ -77,6 +77,10 @@ LOADER = {
 LATE_ON_PURPOSE = {
     ("mlc_toolchain.source", "mlc_toolchain.hub"),  # huggingface_hub takes 0.2 s to import, and few sources need it
     ("mlc_toolchain.prepare", "mlc_toolchain.preparation"),  # what is prepared already starts without the compiler
+    (
+        "mlc_toolchain.convert_weight",
+        "mlc_toolchain.calibrated_conversion",
+    ),  # only calibration needs the code generators
     ("mlc_toolchain.prepare_plan", "mlc_toolchain.hub_model"),
     (
         "mlc_compiler.nn.module",
