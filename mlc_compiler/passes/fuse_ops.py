@@ -261,7 +261,7 @@ class _Groups:
 
     def _is_prologue(self, node: _Node) -> bool:
         """Whether a node reduces the last axis, has a result of its input's shape, and is one of ``prologues``."""
-        if node.call is None or not node.shape:
+        if node.call is None or not node.call.inputs or not node.shape:
             return False
         data, result = node.call.inputs[0].struct_info, node.call.outputs[0]
         assert isinstance(result, rx.TensorStructInfo)
