@@ -13,8 +13,9 @@ from ..ir.structural import structural_equal
 from ..ir.visitor import free_vars, walk
 from ..script.printer import script
 from ..tir.calling import scalar_parameters
-from ..tir.nodes import Block, BlockRealize, Buffer, BufferLoad, BufferStore, PrimFunc
+from ..tir.nodes import Block, Buffer, BufferLoad, BufferStore, PrimFunc
 from .base import Pass
+from .lower_blocks import holds_blocks
 
 OPERATIONS, GATHERED = "operations", "gathered"
 _ARITHMETIC = frozenset("+-*/")
@@ -73,7 +74,9 @@ def _text(count: PrimExpr, func: PrimFunc) -> int | str | None:
 def _gathered(func: PrimFunc) -> dict[str, tuple[int | str, int]]:
     """See ``CountOperations``. Slices of computed buffers count as those of the parameters that they are made of."""
     counts: dict[int, PrimExpr | None] = {}  # by buffer; None: all slices
-    for block in reversed([node for node in walk(func.body) if isinstance(node, Block) and not _is_root(node)]):
+    for block in reversed(
+        [node for node in walk(func.body) if isinstance(node, Block) and not holds_blocks(node.body)]
+    ):
         stores = [node for node in walk(block.body) if isinstance(node, BufferStore)]
         for load in (node for node in walk(block.body) if isinstance(node, BufferLoad) and node.indices):
             count = _slices(load, block) if block.is_reduction else _of_result(load, stores, counts)
@@ -87,10 +90,6 @@ def _gathered(func: PrimFunc) -> dict[str, tuple[int | str, int]]:
         if text is not None and isinstance(param, Buffer) and isinstance(param.shape[0], IntImm):
             found[str(position)] = (text, param.shape[0].value)
     return found
-
-
-def _is_root(block: Block) -> bool:
-    return any(isinstance(node, BlockRealize) for node in walk(block.body))
 
 
 def _slices(load: BufferLoad, block: Block) -> PrimExpr | None:

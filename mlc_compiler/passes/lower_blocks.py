@@ -125,7 +125,7 @@ class _Lower(Rewriter):
         binding = {it.var: v for it, v in zip(block.iter_vars, node.iter_values, strict=True)}
         simplify = Simplify(self.analyzer)
         body = substitute(block.body, binding)
-        body = self(body if _holds_blocks(body) else simplify(body))
+        body = self(body if holds_blocks(body) else simplify(body))
         if block.init is not None:
             init = self(simplify(substitute(block.init, binding)))
             body = _after_init(body, init, node, self.analyzer)
@@ -185,7 +185,8 @@ class _Lower(Rewriter):
         return isinstance(term, BinaryOp) and term.op == "<" and self.analyzer.prove(term.b + index <= term.a + size)
 
 
-def _holds_blocks(body: Stmt) -> bool:
+def holds_blocks(body: Stmt) -> bool:
+    """Whether a statement contains blocks."""
     return any(isinstance(n, BlockRealize) for n in walk(body))
 
 

@@ -26,6 +26,7 @@ from model_zoo.registry import ExportedModel, export_model
 from quantization.group import decode, encode
 from quantization.schemes import get_scheme
 from tests.model_zoo.architecture_cases import IMAGE_TOKEN, Case
+from tests.model_zoo.exported import without_functions
 from tests.model_zoo.lowered_once import lowered_once
 from tests.runtime.fake_library import byte_tokenizer
 
@@ -167,8 +168,7 @@ def build(
 
     def export(*arguments: Any, **options: Any) -> ExportedModel:
         exported = export_model(*arguments, **options)
-        functions = {name: function for name, function in exported.mod.functions.items() if name not in without}
-        return replace(exported, mod=exported.mod.with_functions(functions))
+        return replace(exported, mod=without_functions(exported.mod, without))
 
     with lowered_once(), mock.patch.object(compilation, "export_model", export):
         compile_model(CompileOptions(output, output / "lib.so", device="cpu", opt="act=16"))
