@@ -37,7 +37,7 @@ def _rewrite(block: rx.BindingBlock, mod: IRModule) -> rx.BindingBlock:
     for position, binding in enumerate(block.bindings):
         if _is_transposition(binding.value) and not mutations.is_written(binding.var):
             transposed[id(binding.var)] = position
-        elif _is_plain_product(binding.value):
+        elif _is_plain_matmul(binding.value):
             at = transposed.get(id(binding.value.args[1]))  # type: ignore[attr-defined]
             if at is not None and mutations.may_delay(block.bindings[at].value, at, position):
                 binding = replace(binding, value=_as_linear(binding.value, block.bindings[at].value))
@@ -57,7 +57,7 @@ def _from_front(axes: Sequence[int]) -> list[int]:
     return [axis % len(axes) for axis in axes]
 
 
-def _is_plain_product(value: rx.Expr) -> bool:
+def _is_plain_matmul(value: rx.Expr) -> bool:
     """Whether this is a ``matmul`` whose result has the dtype of its left operand, like ``linear``."""
     if not is_op(value, "matmul"):
         return False
@@ -65,9 +65,9 @@ def _is_plain_product(value: rx.Expr) -> bool:
     return _dtype(value) == _dtype(value.args[0])
 
 
-def _as_linear(product: rx.Expr, transposition: rx.Expr) -> rx.Expr:
-    assert isinstance(product, rx.Call) and isinstance(transposition, rx.Call)
-    return linear(product.args[0], transposition.args[0])
+def _as_linear(matmul: rx.Expr, transposition: rx.Expr) -> rx.Expr:
+    assert isinstance(matmul, rx.Call) and isinstance(transposition, rx.Call)
+    return linear(matmul.args[0], transposition.args[0])
 
 
 def _rank(value: rx.Expr) -> int | None:

@@ -167,7 +167,7 @@ class _Groups:
         for end in self._anchored_by(MATMUL):
             self._join_gate(end)
         for end in self._anchored_by(REDUCTION):
-            self._join_product(end)
+            self._join_matmul(end)
         return {end: sorted(group) for end, group in self.members.items() if not self._is_item_of_moved(end)}
 
     def _anchored_by(self, pattern: str) -> list[int]:
@@ -210,8 +210,8 @@ class _Groups:
 
     def _join_gate(self, end: int) -> None:
         """Move the group of a matmul, which ends with ``end``, into the injective group that combines its halves."""
-        product, readers = self.nodes[end], set(self.nodes[end].readers)
-        if product.escapes or len(readers) != 1:
+        matmul, readers = self.nodes[end], set(self.nodes[end].readers)
+        if matmul.escapes or len(readers) != 1:
             return
         (reader,) = readers
         (group, *others) = self.groups_of[reader]
@@ -228,12 +228,12 @@ class _Groups:
                 self.groups_of[member] = self.groups_of[member] - {end} | {group}
             self.members[group] |= self.members.pop(end)
 
-    def _reads_halves(self, reader: int, product: int) -> bool:
-        call, info = self.nodes[reader].call, self.nodes[product].binding.var.struct_info
+    def _reads_halves(self, reader: int, matmul: int) -> bool:
+        call, info = self.nodes[reader].call, self.nodes[matmul].binding.var.struct_info
         gated = isinstance(info, rx.TensorStructInfo) and info.dtype in self.options.gates.dtypes
         if call is None or not gated or self.nodes[reader].pattern not in INJECTIVE_PATTERNS:
             return False
-        func, var = self.functions[call.callee], self.nodes[product].binding.var
+        func, var = self.functions[call.callee], self.nodes[matmul].binding.var
         sources = [buffer for buffer, e in zip(func.buffers, call.inputs, strict=False) if e is var]
         return len(sources) == 1 and reads_halves(func, sources[0])
 
@@ -247,15 +247,15 @@ class _Groups:
 
     # -- reductions of few rows before a matmul ------------------------------------------------------------------
 
-    def _join_product(self, i: int) -> None:
+    def _join_matmul(self, i: int) -> None:
         """Move the group of a reduction, which ends with ``i``, into the group of the matmul that reads it."""
         node, readers = self.nodes[i], set(self.nodes[i].readers)
         if node.escapes or len(readers) != 1 or not self._is_prologue(self._anchor(i)):
             return
         (reader,) = readers
         (group, *others) = self.groups_of[reader]
-        is_product = self.nodes[reader].pattern == MATMUL and not others
-        if is_product and all(self._may_delay(member, group) for member in self.members[i]):
+        is_matmul = self.nodes[reader].pattern == MATMUL and not others
+        if is_matmul and all(self._may_delay(member, group) for member in self.members[i]):
             self.members[group] |= self.members.pop(i)
             self.groups_of[i] = {group}
 

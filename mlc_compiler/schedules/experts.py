@@ -10,7 +10,7 @@ from ..tir.nodes import Block, Buffer, BufferLoad, BufferStore, PrimFunc
 
 
 @dataclass(frozen=True)
-class ExpertMatmul:
+class ExpertMatmulBlock:
     """A block ``out[r, n] += x[place, k] * w[expert, n, k]``, where place and expert depend only on r."""
 
     block: Block
@@ -34,7 +34,7 @@ class ExpertMatmul:
         return replaced
 
 
-def match_expert_matmul(block: Block) -> ExpertMatmul | None:
+def match_expert_matmul(block: Block) -> ExpertMatmulBlock | None:
     """Match a grouped matmul; None for any other block."""
     if [it.kind for it in block.iter_vars] != ["S", "S", "R"] or not isinstance(block.body, BufferStore):
         return None
@@ -53,4 +53,4 @@ def match_expert_matmul(block: Block) -> ExpertMatmul | None:
     of_row = not any(v is column or v is position for v in walk((expert, x.indices[0])))
     if not of_row or not any(isinstance(v, BufferLoad) for v in walk(expert)):
         return None
-    return ExpertMatmul(block, row, x.buffer, w.buffer, x.indices[0], expert)
+    return ExpertMatmulBlock(block, row, x.buffer, w.buffer, x.indices[0], expert)

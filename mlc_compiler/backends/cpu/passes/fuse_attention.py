@@ -114,10 +114,10 @@ class _Match:
         factor = _number(scaled.args[1]) if scaled is not None else 1.0
         if scaled is not None:
             x, reads = scaled.args[0], 1
-        product = self._inner(x, "matmul", reads=reads)
-        if product is None or factor is None or not (factor and math.isfinite(factor)):
+        scores = self._inner(x, "matmul", reads=reads)
+        if scores is None or factor is None or not (factor and math.isfinite(factor)):
             return None
-        return product.args, 1 / factor if scaled is not None and is_op(scaled, "divide") else factor
+        return scores.args, 1 / factor if scaled is not None and is_op(scaled, "divide") else factor
 
 
 def _masked(call: rx.Call) -> Iterator[tuple[rx.Expr, rx.Expr]]:
@@ -129,12 +129,12 @@ def _masked(call: rx.Call) -> Iterator[tuple[rx.Expr, rx.Expr]]:
         yield call.args[1], call.args[0]
 
 
-def _fits(product: rx.Expr, query: rx.Expr, keys: rx.Expr, values: rx.Expr, mask: rx.Expr | None) -> bool:
+def _fits(scores: rx.Expr, query: rx.Expr, keys: rx.Expr, values: rx.Expr, mask: rx.Expr | None) -> bool:
     """Whether the operands are floating matrices of static inner sizes with more than ``FEW_QUERIES`` queries."""
     infos = [tensor_info_of(x) for x in (query, keys, values)]
     if not all(dt.is_float(info.dtype) and len(info.shape or ()) > 1 for info in infos):
         return False
-    if tensor_info_of(product).dtype != infos[0].dtype or (
+    if tensor_info_of(scores).dtype != infos[0].dtype or (
         mask is not None and len(shape_of(mask)) > len(shape_of(query))
     ):
         return False

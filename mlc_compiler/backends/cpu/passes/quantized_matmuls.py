@@ -17,7 +17,7 @@ from ....tir.schedule.blocks import block_nest
 from ....tir.schedule.tree import replace_stmts, root_of, with_allocs
 from ..machine import Cpu
 from ..quantized.experts import DIGITS, match_quantized_experts
-from ..quantized.matmuls import integer_product
+from ..quantized.matmuls import integer_matmul
 from ..quantized.plan import Plan, Weight
 
 PLAN = "quantized_matmul"
@@ -30,7 +30,7 @@ class QuantizedMatmuls(Pass):
 
     Needs: fused, unscheduled tensor functions whose dequantization has the attribute ``quantized``. Applies when the
     target has a dot product of bytes whose lanes divide the columns; marks rewritten functions with the attribute
-    ``quantized_matmul``. Expert matmuls are only marked with ``expert_digits``: the schedule rule ``ExpertProduct``
+    ``quantized_matmul``. Expert matmuls are only marked with ``expert_digits``: the schedule rule ``ExpertMatmul``
     builds their kernel. activation_bits: width of the quantized activations, 8 or 16; None disables
     the pass.
     """
@@ -59,12 +59,12 @@ class QuantizedMatmuls(Pass):
         plan = self._plan(found.dequantized, found.sides) if found is not None else None
         if found is None or plan is None:
             return self._of_experts(func)
-        operands = (found.product.activation, found.codes, found.scale, stored_buffer(found.product.block))
-        integer = integer_product(plan, *operands)
+        operands = (found.matmul.activation, found.codes, found.scale, stored_buffer(found.matmul.block))
+        integer = integer_matmul(plan, *operands)
         body = Substitute(dict(zip(integer.buffers, operands, strict=True)))(root_of(integer).block.body)
         changes: dict[Stmt, Stmt | None] = {
             block_nest(func, found.dequantized.name): None,
-            block_nest(func, found.product.block.name): body,
+            block_nest(func, found.matmul.block.name): body,
         }
         func = replace_stmts(func, changes)
         func = with_allocs(func, root_of(integer).block.alloc_buffers, drop=(stored_buffer(found.dequantized),))
@@ -94,7 +94,7 @@ class QuantizedMatmuls(Pass):
 @dataclass(frozen=True)
 class _Match:
     dequantized: Block
-    product: MatmulBlock
+    matmul: MatmulBlock
     codes: Buffer
     scale: Buffer
     sides: int  # as in ``Plan``
@@ -108,10 +108,10 @@ def _match(func: PrimFunc) -> _Match | None:
         return None
     weight = stored_buffer(dequantized[0])
     readers = [b for b in blocks.in_order if any(r.buffer is weight for r in b.reads)]
-    product = match_matmul(readers[0]) if len(readers) == 1 else None
-    if product is None or product.transposed or not product.rows or product.weight is not weight:
+    matmul = match_matmul(readers[0]) if len(readers) == 1 else None
+    if matmul is None or matmul.transposed or not matmul.rows or matmul.weight is not weight:
         return None
-    if product.activation.dtype != "float32" or weight.dtype != "float32" or len(weight.shape) != 2:
+    if matmul.activation.dtype != "float32" or weight.dtype != "float32" or len(weight.shape) != 2:
         return None
     loads = {id(n.buffer): n.buffer for n in walk(dequantized[0].body) if isinstance(n, BufferLoad)}
     codes = [b for b in loads.values() if b.dtype == "uint32"]
@@ -120,7 +120,7 @@ def _match(func: PrimFunc) -> _Match | None:
     if len(codes) != 1 or len(scale) != 1 or not {id(codes[0]), id(scale[0])} <= parameters:
         return None
     columns, width = (constant_extent(size) for size in (weight.shape[0], stored_buffer(blocks.in_order[-1]).shape[-1]))
-    return _Match(dequantized[0], product, codes[0], scale[0], 2 if width is not None and width * 2 == columns else 1)
+    return _Match(dequantized[0], matmul, codes[0], scale[0], 2 if width is not None and width * 2 == columns else 1)
 
 
 def _attribute(plan: Plan) -> dict[str, object]:

@@ -1,1 +1,1 @@
-"""Matmuls with quantized weights in integer arithmetic; ``products.py`` has the formula."""
+"""Matmuls with quantized weights in integer arithmetic; ``matmuls.py`` has the formula."""

@@ -1,4 +1,4 @@
-"""Matmuls with quantized expert weights in integer arithmetic; ``products.py`` has the formula."""
+"""Matmuls with quantized expert weights in integer arithmetic; ``matmuls.py`` has the formula."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ....ir.visitor import walk
 from ....relax.ops.linear import QUANTIZED
-from ....schedules.experts import ExpertMatmul, match_expert_matmul
+from ....schedules.experts import ExpertMatmulBlock, match_expert_matmul
 from ....schedules.rule import analyse, constant_extent, stored_buffer
 from ....tir.nodes import Block, Buffer, BufferLoad, PrimFunc
 from ..machine import Cpu
@@ -20,7 +20,7 @@ DIGITS = "expert_digits"
 class QuantizedExperts:
     """The dequantization of expert weights, and the matmul that is its only reader."""
 
-    matched: ExpertMatmul
+    matched: ExpertMatmulBlock
     codes: Buffer
     scale: Buffer
     plan: Plan

@@ -26,7 +26,7 @@ from .plan import BYTES, Plan, Weight
 MIN_MAGNITUDE = 1e-30  # groups with a smaller maximum are treated as zero: the inverse of their step would overflow
 
 
-def integer_product(plan: Plan, activation: Buffer, codes: Buffer, scale: Buffer, out: Buffer) -> PrimFunc:
+def integer_matmul(plan: Plan, activation: Buffer, codes: Buffer, scale: Buffer, out: Buffer) -> PrimFunc:
     """The tensor function of the matmul, in the blocks that ``QuantizedMatmul`` schedules.
 
     activation: float32 [..., K]; codes, scale: the 2-d operands of ``dequantize``; out: float32 [..., N]. Leading axes
@@ -35,7 +35,7 @@ def integer_product(plan: Plan, activation: Buffer, codes: Buffer, scale: Buffer
     x, q, s = (te.placeholder(b.shape, b.dtype, b.name) for b in (activation, codes, scale))
     length = plan.weight.length
     rows = Rows(x, length, length % plan.weight.group != 0)
-    computed = _Product(plan, rows, q, s)
+    computed = _IntegerMatmul(plan, rows, q, s)
     shape: tuple[ExprLike, ...] = (*out.shape[:-1], plan.weight.columns)
     result = te.compute(
         shape, lambda *i: computed.product[rows.number(i[:-1]), *plan.column_axes(i[-1])], name="result"
@@ -226,7 +226,7 @@ def _in_group(plan: Plan) -> tuple[te.ReduceAxis, te.ReduceAxis]:
     return te.reduce_axis(plan.steps, "step"), te.reduce_axis(BYTES, "byte")
 
 
-class _Product:
+class _IntegerMatmul:
     """The tensors of a quantized matmul, in the order in which they are computed."""
 
     def __init__(self, plan: Plan, rows: Rows, q: te.Tensor, s: te.Tensor):

@@ -5,7 +5,7 @@ from .bfloat16_matmul import Bfloat16Matmul
 from .column_chain import ColumnChain
 from .column_reduction import ColumnReduction
 from .convolution import Convolution
-from .expert_product import ExpertProduct
+from .expert_matmul import ExpertMatmul
 from .matmul import Matmul
 from .quantized_matmul import QuantizedMatmul
 from .rowwise import Elementwise, RowReduction
@@ -18,7 +18,7 @@ CPU_RULES = (
     SingleColumn(),
     Matmul(),
     Convolution(),
-    ExpertProduct(),
+    ExpertMatmul(),
     ColumnReduction(),
     ColumnChain(),
     WideReduction(),

@@ -36,18 +36,18 @@ class Bfloat16Matmul(Rule):
         matched = match_pairs(func, cpu)
         if matched is None or matched.activation.dtype != "bfloat16":
             return None
-        s, product = Schedule(func), matched.block.name
+        s, matmul = Schedule(func), matched.block.name
         columns, length = (constant_extent(size) or 0 for size in matched.weight.shape)
         columns = LANES * largest_divisor(columns // LANES, VECTORS)
         unrolled = largest_divisor(length // PAIR, UNROLLED_PAIRS)
         made, epilogue = _inline_around(s, matched)
-        s.transform_layout(product, matched.weight.name, lambda n, k: (n // columns, k // 2, n % columns, k % 2))
+        s.transform_layout(matmul, matched.weight.name, lambda n, k: (n // columns, k // 2, n % columns, k % 2))
         if made and (layout := _rows_together(matched.activation, PAIR * unrolled)):
-            s.transform_layout(product, matched.activation.name, layout)
-        last = accumulate_locally(s, product, epilogue)
-        check_elementwise(s.block(product), s.block(last))
+            s.transform_layout(matmul, matched.activation.name, layout)
+        last = accumulate_locally(s, matmul, epilogue)
+        check_elementwise(s.block(matmul), s.block(last))
         part = partial(_tile_part, s, weight=matched.weight.name, columns=columns, unrolled=unrolled)
-        tile_rows(s, product, last, row_tiles(cpu)[0], part)
+        tile_rows(s, matmul, last, row_tiles(cpu)[0], part)
         if made:
             _in_vectors(s, made, PAIR * unrolled)
         return s
@@ -91,19 +91,19 @@ def _in_vectors(s: Schedule, block: str, lanes: int) -> None:
 
 
 def _tile_part(
-    s: Schedule, product: str, last: str, row: Var, height: int, *, weight: str, columns: int, unrolled: int
+    s: Schedule, matmul: str, last: str, row: Var, height: int, *, weight: str, columns: int, unrolled: int
 ) -> Var:
     """Schedule one part: parallel column tiles, row tiles, then the pairs of the reduction over sums in registers."""
-    *outer_rows, row, column, reduction = s.get_loops(product)
+    *outer_rows, row, column, reduction = s.get_loops(matmul)
     row_tile, row_in = s.split(row, [None, height])
     column_tile, vector, lane = s.split(column, [None, columns // LANES, LANES])
     step, inner, pair = s.split(reduction, [None, unrolled, PAIR])
     s.reorder(column_tile, *outer_rows, row_tile, step, inner, row_in, vector, lane, pair)
     s.reverse_compute_at(last, row_tile)
     depth = len(outer_rows) + 2
-    unroll_around_lanes(s, s.decompose_reduction(product, step), skip=depth)
-    reads = [r.buffer.name for r in s.block(product).reads]
-    prefetch_weight(s, product, reads.index(weight), step)
+    unroll_around_lanes(s, s.decompose_reduction(matmul, step), skip=depth)
+    reads = [r.buffer.name for r in s.block(matmul).reads]
+    prefetch_weight(s, matmul, reads.index(weight), step)
     s.tensorize(lane, DOT2_PAIRS.name)
     for loop in (inner, row_in, vector):
         s.unroll(loop)

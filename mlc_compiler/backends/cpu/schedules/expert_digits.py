@@ -29,7 +29,7 @@ def integer_kernel(func: PrimFunc, cpu: Cpu) -> PrimFunc:
     """Build the kernel of a function that is marked ``expert_digits``: quantize the activations, then multiply."""
     found = match_quantized_experts(func, cpu, int(func.attrs[DIGITS]))
     if found is None:
-        raise MLCError(f"a function is marked {DIGITS}, but computes no product with quantized experts")
+        raise MLCError(f"a function is marked {DIGITS}, but computes no matmul with quantized experts")
     digits, step, correction, prepare = _prepared(found)
     plan, made = found.plan, [b for b in (digits, step, correction) if b is not None]
     positions = [func.buffers.index(b) for b in (found.codes, found.scale)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ....ir.expr import IntImm, PrimExpr, Var, const, minimum
 from ....ir.visitor import Rewriter, substitute, walk
 from ....passes.lower_blocks import Simplify
-from ....schedules.experts import ExpertMatmul
+from ....schedules.experts import ExpertMatmulBlock
 from ....schedules.rule import accumulate_locally
 from ....script import expand
 from ....script.scope import Macro
@@ -30,7 +30,7 @@ class Runs:
     """
 
     func: PrimFunc
-    matched: ExpertMatmul
+    matched: ExpertMatmulBlock
     tile_columns: int
     max_rows: int
 
@@ -43,8 +43,8 @@ class Runs:
         for weight, axis in self._weights(s, name):
             s.transform_layout(name, weight, _tiled(axis, self.tile_columns))
         last = accumulate_locally(s, name, names[names.index(name) + 1 :])
-        self.func, self.product, self.last = s.func, s.block(name), s.block(last)
-        self.rows = self.product.iter_vars[0].extent
+        self.func, self.matmul, self.last = s.func, s.block(name), s.block(last)
+        self.rows = self.matmul.iter_vars[0].extent
         self.columns, self.depth = (int(size.value) for size in self.matched.weight.shape[1:])  # type: ignore[attr-defined]
         self.run = buffer("run", (3,), "int64", "local")
         self.out = self._store().buffer
@@ -77,7 +77,7 @@ class Runs:
 
     def _store(self) -> BufferStore:
         store, own = self.last.body, [it.var for it in self.last.iter_vars]
-        sums = self.product.writes[0].buffer
+        sums = self.matmul.writes[0].buffer
         if not isinstance(store, BufferStore) or self.last.is_reduction or len(own) != 2:
             raise ScheduleError(f"block {self.last.name!r} does not compute one result of a row and a column")
         for load in (n for n in walk(store.value) if isinstance(n, BufferLoad) and n.buffer is sums):
@@ -97,7 +97,7 @@ class Runs:
         return indices
 
     def value(self, row: PrimExpr, c: PrimExpr, total: PrimExpr) -> PrimExpr:
-        of_total = _WithSum(self.product.writes[0].buffer, total)(self._store().value)
+        of_total = _WithSum(self.matmul.writes[0].buffer, total)(self._store().value)
         value: PrimExpr = substitute(of_total, self._at(row, c))
         return value
 

@@ -122,20 +122,20 @@ def _streamed(weights: Sequence[Buffer], matched: MatmulBlock) -> str | None:
     return weights[0].name if alone and all(constant_extent(size) for size in weights[0].shape) else None
 
 
-def _tile_part(s: Schedule, product: str, last: str, row: Var, height: int, *, tile: _Tile) -> Var:
+def _tile_part(s: Schedule, matmul: str, last: str, row: Var, height: int, *, tile: _Tile) -> Var:
     """Schedule one part: parallel column tiles, row tiles, then the reduction over register accumulators."""
-    group = _quantization_group(s.block(product)) if height <= MAX_FACTORED_HEIGHT else None
-    sums = s.factor_reduction(product, group) if group else None
-    *outer_rows, row, column, reduction = s.get_loops(product)
+    group = _quantization_group(s.block(matmul)) if height <= MAX_FACTORED_HEIGHT else None
+    sums = s.factor_reduction(matmul, group) if group else None
+    *outer_rows, row, column, reduction = s.get_loops(matmul)
     row_tile, row_in = s.split(row, [None, height])
     column_tile, lane = s.split(column, [None, tile.columns])
     step, *inner = [reduction] if sums else split_depth(s, reduction, tile.unrolled)
     s.reorder(column_tile, *outer_rows, row_tile, step, *inner, row_in, lane)
     s.reverse_compute_at(last, row_tile)
-    sum_in_registers(s, product, step)
+    sum_in_registers(s, matmul, step)
     if tile.prefetched and not sums:
-        reads = [r.buffer.name for r in s.block(product).reads]
-        prefetch_weight(s, product, reads.index(tile.prefetched), step)
+        reads = [r.buffer.name for r in s.block(matmul).reads]
+        prefetch_weight(s, matmul, reads.index(tile.prefetched), step)
     for loop in inner:
         s.unroll(loop)
     if sums:

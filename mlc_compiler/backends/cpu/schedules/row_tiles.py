@@ -15,7 +15,7 @@ ROW_TILES_WIDE = ((12, 4, 1), (8, 4, 1), (6, 2, 1), (4, 1), (16, 4, 1), (24, 4, 
 ROW_TILES_NARROW = ((4, 1), (6, 2, 1), (3, 1), (2, 1), (8, 4, 1), (12, 4, 1))  # 4 rows x 2 vectors in 16 registers
 
 Part = Callable[[str, str, Var, int], Var]
-"""``part(product, last, row, height)`` schedules one part; returns its loop over tiles of columns, the outermost."""
+"""``part(matmul, last, row, height)`` schedules one part; returns its loop over tiles of columns, the outermost."""
 
 
 def row_tiles(cpu: Cpu) -> tuple[tuple[int, ...], ...]:
@@ -23,13 +23,13 @@ def row_tiles(cpu: Cpu) -> tuple[tuple[int, ...], ...]:
     return ROW_TILES_WIDE if cpu.vector_registers >= 32 else ROW_TILES_NARROW
 
 
-def tile_rows(s: Schedule, product: str, last: str, heights: tuple[int, ...], part: Part) -> None:
+def tile_rows(s: Schedule, matmul: str, last: str, heights: tuple[int, ...], part: Part) -> None:
     """Partition the rows of a matmul and of the block after it into tiles of these heights, so that none is guarded.
 
     ``part`` schedules the tiles of one height; tiles of columns are then one loop around all of them.
     """
-    _in_order_of_product(s, product, last)
-    rows = _row_loop(s, product, inner=2)
+    _in_order_of_matmul(s, matmul, last)
+    rows = _row_loop(s, matmul, inner=2)
     last_rows = _row_loop(s, last, inner=1)
     extent = s.extent(rows)
     if isinstance(extent, int):
@@ -38,16 +38,16 @@ def tile_rows(s: Schedule, product: str, last: str, heights: tuple[int, ...], pa
         points = [extent // h * h for h in heights[:-1]]
     parts, suffixes = s.partition([rows, last_rows], points) if len(heights) > 1 else ([[rows, last_rows]], [""])
     outer = [
-        part(product + suffix, last + suffix, row, height)
+        part(matmul + suffix, last + suffix, row, height)
         for (row, _), suffix, height in zip(parts, suffixes, heights, strict=True)
     ]
     if len(outer) > 1:
         s.merge(*outer)
 
 
-def _in_order_of_product(s: Schedule, product: str, last: str) -> None:
-    """Reorder the loops of the last block to the axes of the product that it reads; other loops are outermost."""
-    accumulated = s.block(product).writes[0].buffer
+def _in_order_of_matmul(s: Schedule, matmul: str, last: str) -> None:
+    """Reorder the loops of the last block to the axes of the matmul that it reads; other loops are outermost."""
+    accumulated = s.block(matmul).writes[0].buffer
     load = next(n for n in walk(s.block(last).body) if isinstance(n, BufferLoad) and n.buffer is accumulated)
     axes = {id(index): axis for axis, index in enumerate(load.indices)}
     loops, variables = s.get_loops(last), s.block(last).iter_vars

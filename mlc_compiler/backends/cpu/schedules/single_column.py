@@ -27,12 +27,12 @@ class SingleColumn(Rule):
         columns, depth = (constant_extent(it.extent) for it in matched.block.iter_vars[-2:])
         if columns != 1 or depth is None or depth < 2 * lanes:
             return None
-        s, product = Schedule(func), matched.block.name
-        last = accumulate_locally(s, product, inline_around(s, blocks, matched))
-        check_elementwise(s.block(product), s.block(last))
+        s, matmul = Schedule(func), matched.block.name
+        last = accumulate_locally(s, matmul, inline_around(s, blocks, matched))
+        check_elementwise(s.block(matmul), s.block(last))
         row = s.fuse(*s.get_loops(last)) if len(s.get_loops(last)) > 1 else s.get_loops(last)[0]
-        s.compute_at(product, row)
-        *inside, reduction = s.get_loops(product)
+        s.compute_at(matmul, row)
+        *inside, reduction = s.get_loops(matmul)
         for block in reduce_in_lanes(s, reduction, lanes, axis=len(inside)):
             s.vectorize(s.get_loops(block)[-1])
         s.parallel(row)

@@ -17,8 +17,8 @@ from ....tir.nodes import Buffer, BufferLoad, buffer
 from ..instructions.copies import BOX_COLUMNS, TENSOR_COPY
 from ..instructions.operands import SHORT
 from ..machine import WARP
+from .fused_matmul import FusedMatmul, Operand
 from .gates import column_of
-from .product import Operand, Product
 from .tiles import Tile
 
 
@@ -36,25 +36,25 @@ class Matrix:
         return BufferLoad(self.buffer, tuple(IntImm(0) for _ in self.buffer.shape))
 
 
-def activations(product: Product, tile: Tile) -> Matrix | None:
+def activations(matmul: FusedMatmul, tile: Tile) -> Matrix | None:
     """The activations [rows, depth]; None where tensor copies cannot read them."""
     row = Var("row")
-    return _matrix(product, product.activation, row, row, product.rows, tile.rows)
+    return _matrix(matmul, matmul.activation, row, row, matmul.rows, tile.rows)
 
 
-def weights(product: Product, tile: Tile) -> Matrix | None:
+def weights(matmul: FusedMatmul, tile: Tile) -> Matrix | None:
     """The weights [columns, depth]; None where tensor copies cannot read them.
 
     For a gated matmul, the matrix has both halves of the weights, and a tile has a box of each.
     """
-    column, sums = Var("column"), 1 + product.gated
-    place = column_of(column, product.results) if product.gated else column
-    height = const(product.results * sums, "int64")
-    return _matrix(product, product.weight, column, place, height, tile.columns // sums)
+    column, sums = Var("column"), 1 + matmul.gated
+    place = column_of(column, matmul.results) if matmul.gated else column
+    height = const(matmul.results * sums, "int64")
+    return _matrix(matmul, matmul.weight, column, place, height, tile.columns // sums)
 
 
 def _matrix(
-    product: Product, operand: Operand, row: Var, place: PrimExpr, height: PrimExpr, box_rows: int
+    matmul: FusedMatmul, operand: Operand, row: Var, place: PrimExpr, height: PrimExpr, box_rows: int
 ) -> Matrix | None:
     """The matrix whose element (``place``, k) is the operand's element (``row``, k); None if there is none.
 
@@ -62,22 +62,22 @@ def _matrix(
     """
     k = Var("k")
     load = operand.element(row, k)
-    if not operand.stored or not isinstance(load, BufferLoad) or not _is_read_once(product, load.buffer):
+    if not operand.stored or not isinstance(load, BufferLoad) or not _is_read_once(matmul, load.buffer):
         return None
     analyzer = Analyzer()
     analyzer.bind(row, height)
-    analyzer.bind(k, const(product.depth, "int64"))
-    if not analyzer.prove_equal(flat_index(load.buffer, load.indices), place * product.depth + k):
+    analyzer.bind(k, const(matmul.depth, "int64"))
+    if not analyzer.prove_equal(flat_index(load.buffer, load.indices), place * matmul.depth + k):
         return None
-    return Matrix(load.buffer, height, product.depth, box_rows)
+    return Matrix(load.buffer, height, matmul.depth, box_rows)
 
 
-def _is_read_once(product: Product, source: Buffer) -> bool:
-    zero, sums = const(0, "int64"), [const(0.0, "float32")] * (1 + product.gated)
+def _is_read_once(matmul: FusedMatmul, source: Buffer) -> bool:
+    zero, sums = const(0, "int64"), [const(0.0, "float32")] * (1 + matmul.gated)
     others = (
-        product.epilogue(zero, zero, sums),
-        product.activation.element(zero, zero),
-        product.weight.element(zero, zero),
+        matmul.epilogue(zero, zero, sums),
+        matmul.activation.element(zero, zero),
+        matmul.weight.element(zero, zero),
     )
     return sum(isinstance(n, BufferLoad) and n.buffer is source for other in others for n in walk(other)) == 1
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ....ir.expr import PrimExpr, Var, minimum
 from ....ir.visitor import substitute
-from ....schedules.experts import ExpertMatmul, match_expert_matmul
+from ....schedules.experts import ExpertMatmulBlock, match_expert_matmul
 from ....schedules.rule import accumulate_locally, analyse, constant_extent
 from ....script import expand
 from ....script.scope import Macro
@@ -26,31 +26,31 @@ from .fma import ACROSS, FmaKernel
 from .fma import LARGE as LARGE_SIDE
 from .fma import SMALL as SMALL_SIDE
 from .fma_loops import multiply_tile as multiply_fma_tile
+from .fused_matmul import FusedMatmul, fused_matmul_of
 from .grids import either, tiled
 from .kernel import Kernel
 from .loops import multiply_tile
 from .packed import packed_weight
-from .product import Product, product_of
 from .tensor_cores import large_tile
 from .tiles import MEDIUM, SMALL, Tile
 
 
 @dataclass(frozen=True)
-class ExpertProduct:
-    """product: the matmul of all rows with the weight of ``expert``, a variable. matched: the expert of each row."""
+class FusedExpertMatmul:
+    """matmul: the matmul of all rows with the weight of ``expert``, a variable. matched: the expert of each row."""
 
-    product: Product
+    matmul: FusedMatmul
     expert: Var
     experts: int
-    matched: ExpertMatmul
+    matched: ExpertMatmulBlock
 
     def expert_of(self, row: PrimExpr) -> PrimExpr:
         """The expert of a row; rows beyond the last have that of the last."""
-        return self.matched.expert_of(minimum(row, self.product.rows - 1))
+        return self.matched.expert_of(minimum(row, self.matmul.rows - 1))
 
-    def of_run(self, run: Buffer) -> Product:
+    def of_run(self, run: Buffer) -> FusedMatmul:
         """The matmul of a run. run: int64 [3] in registers: first row, number of rows, expert."""
-        p, first, at = self.product, run[0], {self.expert: run[2]}
+        p, first, at = self.matmul, run[0], {self.expert: run[2]}
 
         def of_expert(element: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> Callable[[PrimExpr, PrimExpr], PrimExpr]:
             return lambda column, k: substitute(element(column, k), at)
@@ -65,7 +65,7 @@ class ExpertProduct:
         )
 
 
-def match_expert_product(func: PrimFunc, gpu: Gpu) -> ExpertProduct | None:
+def match_fused_expert_matmul(func: PrimFunc, gpu: Gpu) -> FusedExpertMatmul | None:
     """Match a tensor function whose only reduction is an expert matmul; None for any other function."""
     blocks = None if func.attrs.get("tir.is_scheduled") else analyse(func)
     if blocks is None or len(blocks.reductions) != 1 or int(func.attrs.get("num_outputs", 1)) != 1:
@@ -81,27 +81,27 @@ def match_expert_product(func: PrimFunc, gpu: Gpu) -> ExpertProduct | None:
     for producer in names[: names.index(name)]:
         s.compute_inline(producer)
     last = accumulate_locally(s, name, names[names.index(name) + 1 :])
-    product = product_of(func, s.block(name), s.block(last), packed, gpu)
-    return None if product is None else ExpertProduct(product, expert, experts, matched)
+    matmul = fused_matmul_of(func, s.block(name), s.block(last), packed, gpu)
+    return None if matmul is None else FusedExpertMatmul(matmul, expert, experts, matched)
 
 
-def expert_product(func: PrimFunc, found: ExpertProduct, gpu: Gpu) -> PrimFunc:
+def expert_kernel(func: PrimFunc, found: FusedExpertMatmul, gpu: Gpu) -> PrimFunc:
     """``func`` as several kernels; the launch chooses one by the mean number of rows of an expert."""
-    body = _fma(found) if found.product.dtype == "float32" else _tensor_cores(found, gpu)
+    body = _fma(found) if found.matmul.dtype == "float32" else _tensor_cores(found, gpu)
     return PrimFunc(func.params, body, {**func.attrs, "cuda.explicit_sync": True})
 
 
-def _fma(found: ExpertProduct) -> Stmt:
+def _fma(found: FusedExpertMatmul) -> Stmt:
     def kernel(side: int) -> Stmt:
         of_run = FmaKernel(found.of_run(run := run_buffer()), side)
         return Runs(found, run, of_run, multiply_fma_tile, (of_run.tile, of_run.tile), ACROSS**2).nest()
 
     limit = ACROSS * LARGE_SIDE * found.experts
-    return either(found.product.rows < limit, lambda: kernel(SMALL_SIDE), lambda: kernel(LARGE_SIDE))
+    return either(found.matmul.rows < limit, lambda: kernel(SMALL_SIDE), lambda: kernel(LARGE_SIDE))
 
 
-def _tensor_cores(found: ExpertProduct, gpu: Gpu) -> Stmt:
-    rows, experts = found.product.rows, found.experts
+def _tensor_cores(found: FusedExpertMatmul, gpu: Gpu) -> Stmt:
+    rows, experts = found.matmul.rows, found.experts
 
     def tiles(tile: Tile, *larger: Tile) -> Stmt:
         of_run = Kernel(found.of_run(run := run_buffer()), tile)
@@ -111,11 +111,11 @@ def _tensor_cores(found: ExpertProduct, gpu: Gpu) -> Stmt:
         return either(rows < larger[0].rows * experts, runs.nest, lambda: tiles(*larger))
 
     few = FewRowsOfExperts(found, gpu)
-    return either(rows <= MAX_ROWS * experts, few.nest, lambda: tiles(SMALL, MEDIUM, large_tile(found.product, gpu)))
+    return either(rows <= MAX_ROWS * experts, few.nest, lambda: tiles(SMALL, MEDIUM, large_tile(found.matmul, gpu)))
 
 
 def run_buffer() -> Buffer:
-    """The registers that hold a run, see ``ExpertProduct.of_run``."""
+    """The registers that hold a run, see ``FusedExpertMatmul.of_run``."""
     return buffer("run", (3,), "int64", "local")
 
 
@@ -123,12 +123,12 @@ def run_buffer() -> Buffer:
 class FewRowsOfExperts:
     """Operands of the macro ``multiply_first_run``. A tile has ``MAX_ROWS`` rows."""
 
-    found: ExpertProduct
+    found: FusedExpertMatmul
     gpu: Gpu
     tile_rows = MAX_ROWS
 
     def __post_init__(self) -> None:
-        self.rows = self.found.product.rows
+        self.rows = self.found.matmul.rows
         self.run = run_buffer()
         self.of_run = FewRows(self.found.of_run(self.run), self.gpu, divides=False)
 
@@ -147,7 +147,7 @@ class Runs:
     of_run: the kernel of a run. multiply: the macro of its tile. copies: whether it copies asynchronously.
     """
 
-    found: ExpertProduct
+    found: FusedExpertMatmul
     run: Buffer
     of_run: Kernel | FmaKernel
     multiply: Macro
@@ -156,7 +156,7 @@ class Runs:
     blocks: int = 1
 
     def __post_init__(self) -> None:
-        self.rows, self.tile_rows = self.found.product.rows, self.tile[0]
+        self.rows, self.tile_rows = self.found.matmul.rows, self.tile[0]
         self.copies = isinstance(self.of_run, Kernel)
 
     def nest(self) -> Stmt:

@@ -18,9 +18,9 @@ from ..machine import WARP, Gpu
 from ..operators.nests import allocated, nest
 from .division import BLOCKS_PER_MULTIPROCESSOR, SPAN_LANES, Division
 from .few_rows_loops import multiply_rows
+from .fused_matmul import FusedMatmul, Result
 from .lane_weights import LaneWeights
 from .prefetch import prefetches
-from .product import Product, Result
 from .staged import Staged
 from .tiles import CHUNK, MMA_COLUMNS, MMA_ROWS
 
@@ -32,11 +32,11 @@ STAGED_BYTES = 32 << 10
 MAX_STATISTICS = 2
 
 
-def has_statistics_kernel(product: Product) -> bool:
+def has_statistics_kernel(matmul: FusedMatmul) -> bool:
     """Whether ``FewRows`` can compute a matmul's statistics: for few rows of 16-bit activations in shared memory."""
-    rows = product.rows.value if isinstance(product.rows, IntImm) else MAX_ROWS + 1
-    few = rows <= MAX_ROWS and len(product.statistics) <= MAX_STATISTICS and product.dtype != "float32"
-    return few and rows * product.depth * dt.nbytes(product.dtype) <= STAGED_BYTES
+    rows = matmul.rows.value if isinstance(matmul.rows, IntImm) else MAX_ROWS + 1
+    few = rows <= MAX_ROWS and len(matmul.statistics) <= MAX_STATISTICS and matmul.dtype != "float32"
+    return few and rows * matmul.depth * dt.nbytes(matmul.dtype) <= STAGED_BYTES
 
 
 def _same(place: PrimExpr) -> PrimExpr:
@@ -58,33 +58,33 @@ class FewRows:
     that number as a block finds it. The last block to arrive adds the parts in order.
     """
 
-    product: Product
+    matmul: FusedMatmul
     gpu: Gpu
     divides: bool = True
 
     def __post_init__(self) -> None:
-        product = self.product
-        self.weights = LaneWeights(product)
+        matmul = self.matmul
+        self.weights = LaneWeights(matmul)
         self.unit = self.weights.unit
         self.span = SPAN_LANES * self.unit
-        self.spans = -(-product.depth // self.span)
-        prologue = bool(product.statistics)
-        self.d = Division.of(product.columns, self.spans, self.gpu, prologue=prologue, divides=self.divides)
+        self.spans = -(-matmul.depth // self.span)
+        prologue = bool(matmul.statistics)
+        self.d = Division.of(matmul.columns, self.spans, self.gpu, prologue=prologue, divides=self.divides)
         together = min(STEPS_TOGETHER, TILES_TOGETHER // self.d.tiles)
         self.together = together if self.d.steps % together == 0 else 1
         self.partial = self.d.steps * self.d.warps * self.d.parts != self.spans
         self.fragments = self.unit // 4
-        self.dtype, self.columns, self.rows = product.dtype, product.columns, product.rows
+        self.dtype, self.columns, self.rows = matmul.dtype, matmul.columns, matmul.rows
         self.threads = self.d.warps * WARP
-        self.combined = 2 if product.gated else 1
+        self.combined = 2 if matmul.gated else 1
         self.row_count = self.rows.value if isinstance(self.rows, IntImm) else MAX_ROWS
         self.block_results = self.d.columns // self.combined
         self.results = -(-self.row_count * self.block_results // self.threads)
         self.blocks = -(-self.columns // self.d.columns)
-        self.result = Result(product)
-        self.stages_in_order = bool(product.statistics) and self.weights.orders_chunks
+        self.result = Result(matmul)
+        self.stages_in_order = bool(matmul.statistics) and self.weights.orders_chunks
         order = self.weights.order if self.stages_in_order else _same
-        self.staged = Staged(product, self.unit, self.d, order) if product.statistics else None
+        self.staged = Staged(matmul, self.unit, self.d, order) if matmul.statistics else None
         self._make_buffers()
 
     def _make_buffers(self) -> None:
@@ -141,21 +141,21 @@ class FewRows:
 
     def is_whole(self, span: PrimExpr) -> PrimExpr:
         """Whether all positions of a span are in the depth."""
-        return span < self.product.depth // self.span
+        return span < self.matmul.depth // self.span
 
     def activation(self, lane: Var, first: PrimExpr, e: PrimExpr, inside: bool) -> PrimExpr:
         """The activation of this lane's row at position ``first + e``; 0 beyond the depth, unless ``inside``.
 
         first: a multiple of ``CHUNK``, of which ``e`` counts the positions.
         """
-        row, depth = self.row(lane), self.product.depth
+        row, depth = self.row(lane), self.matmul.depth
         if inside:
-            return self.product.activation.element(row, first + e)
+            return self.matmul.activation.element(row, first + e)
         if depth % CHUNK:
-            value = self.product.activation.element(row, minimum(first + e, depth - 1))
+            value = self.matmul.activation.element(row, minimum(first + e, depth - 1))
             return Select(first + e < depth, value, const(0, self.dtype))
         near = minimum(first // CHUNK, depth // CHUNK - 1) * CHUNK
-        return Select(first < depth, self.product.activation.element(row, near + e), const(0, self.dtype))
+        return Select(first < depth, self.matmul.activation.element(row, near + e), const(0, self.dtype))
 
     def mma(self, acc: BufferLoad, a: BufferLoad, b: BufferLoad) -> Call:
         return self._run(f"mma.m16n8k16.f32.{SHORT[self.dtype]}", acc, a, b)
@@ -177,15 +177,15 @@ class FewRows:
     def sum_column(self, lane: Var, tile: PrimExpr, i: PrimExpr) -> PrimExpr:
         """The column of that sum in ``sums``; for a gated matmul, the halves are apart, as ``warp_sum`` reads them."""
         half = cast("int32", i // 2)
-        if self.product.gated:
+        if self.matmul.gated:
             return half * self.block_results + cast("int32", tile) * MMA_COLUMNS + lane // 4
         return cast("int32", tile) * MMA_ROWS + half * MMA_COLUMNS + lane // 4
 
     def is_result(self, block: Var, place: PrimExpr) -> PrimExpr:
         row, column = self.result_row(place), self.result_column(block, place)
         inside = logical_and(row < self.rows, place < self.row_count * self.block_results)
-        whole = self.columns % self.d.columns == 0 and self.product.results * self.combined == self.columns
-        return inside if whole else logical_and(inside, column < self.product.results)
+        whole = self.columns % self.d.columns == 0 and self.matmul.results * self.combined == self.columns
+        return inside if whole else logical_and(inside, column < self.matmul.results)
 
     def result_row(self, place: PrimExpr) -> PrimExpr:
         return cast("int64", place // self.block_results)

@@ -9,8 +9,8 @@ from ....script import expand
 from ....tir.nodes import PrimFunc, Stmt, buffer
 from ..machine import Gpu
 from .fma_loops import multiply_tile
+from .fused_matmul import FusedMatmul, Result
 from .grids import either, tiled
-from .product import Product, Result
 
 ACROSS = 16
 """Threads of a block in each direction of a tile."""
@@ -24,14 +24,14 @@ LARGE, SMALL = 8, 4
 """Rows and columns of a thread."""
 
 
-def fma_product(func: PrimFunc, product: Product, gpu: Gpu) -> PrimFunc:
-    """``func`` as kernels that compute ``product``: with large tiles if there are enough for all multiprocessors."""
+def fma_kernel(func: PrimFunc, matmul: FusedMatmul, gpu: Gpu) -> PrimFunc:
+    """``func`` as kernels that compute ``matmul``: with large tiles if there are enough for all multiprocessors."""
     side = ACROSS * LARGE
-    blocks = ceildiv(product.rows, side) * -(-product.columns // side)
+    blocks = ceildiv(matmul.rows, side) * -(-matmul.columns // side)
     body = either(
         blocks >= gpu.multiprocessors,
-        lambda: FmaKernel(product, LARGE).nest(),
-        lambda: FmaKernel(product, SMALL).nest(),
+        lambda: FmaKernel(matmul, LARGE).nest(),
+        lambda: FmaKernel(matmul, SMALL).nest(),
     )
     return PrimFunc(func.params, body, {**func.attrs, "cuda.explicit_sync": True})
 
@@ -44,16 +44,16 @@ class FmaKernel:
     stages in shared memory, [stages, positions, rows or columns].
     """
 
-    product: Product
+    matmul: FusedMatmul
     side: int
 
     def __post_init__(self) -> None:
         self.tile = ACROSS * self.side
-        self.rows, self.columns, self.depth = self.product.rows, self.product.columns, DEPTH
-        self.steps = -(-self.product.depth // DEPTH)
+        self.rows, self.columns, self.depth = self.matmul.rows, self.matmul.columns, DEPTH
+        self.steps = -(-self.matmul.depth // DEPTH)
         self.units = self.tile * DEPTH // ACROSS**2
         self.quads = self.side // VECTOR
-        self.result = Result(self.product)
+        self.result = Result(self.matmul)
         self.xs, self.ws = (buffer(n, (2, DEPTH, self.tile + PADDING), "float32", "shared") for n in ("xs", "ws"))
         self.shared = (self.ws, self.xs)
 
@@ -73,20 +73,20 @@ class FmaKernel:
 
     def w_place(self, thread: Var, unit: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
         index = cast("int32", unit) * ACROSS**2 + thread
-        return (index % self.tile, index // self.tile) if self.product.weight.by_column else self.x_place(thread, unit)
+        return (index % self.tile, index // self.tile) if self.matmul.weight.by_column else self.x_place(thread, unit)
 
     def activation(self, row_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr) -> PrimExpr:
         """The activation that a thread loads; 0 outside of the matrix."""
         row, k = self.x_place(thread, unit)
         row, k = row_block * self.tile + cast("int64", row), step * DEPTH + cast("int64", k)
-        value = self.product.activation.element(minimum(row, self.rows - 1), minimum(k, self.product.depth - 1))
-        return Select(logical_and(row < self.rows, k < self.product.depth), value, const(0.0, "float32"))
+        value = self.matmul.activation.element(minimum(row, self.rows - 1), minimum(k, self.matmul.depth - 1))
+        return Select(logical_and(row < self.rows, k < self.matmul.depth), value, const(0.0, "float32"))
 
     def weight(self, column_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr) -> PrimExpr:
         """The weight that a thread loads; any finite weight outside of the matrix."""
         column, k = self.w_place(thread, unit)
         column, k = column_block * self.tile + cast("int64", column), step * DEPTH + cast("int64", k)
-        return self.product.weight.element(minimum(column, self.columns - 1), minimum(k, self.product.depth - 1))
+        return self.matmul.weight.element(minimum(column, self.columns - 1), minimum(k, self.matmul.depth - 1))
 
     # -- results
 

@@ -18,10 +18,10 @@ from ....tir.nodes import Buffer, Stmt, buffer
 from ..instructions.operands import SHORT
 from ..machine import WARP
 from .boxes import Boxes, activations, run
+from .fused_matmul import FusedMatmul, Result
 from .grids import tiled
 from .loops import multiply_tile
 from .packed import has_whole_chunks
-from .product import Product, Result
 from .result_rows import ResultRows
 from .tiles import CHUNK, MMA_COLUMNS, MMA_ROWS, WARPGROUPS, Tile
 
@@ -42,20 +42,20 @@ class Kernel:
     stored by rows. boxes: the tensor copies, if the activations use them.
     """
 
-    product: Product
+    matmul: FusedMatmul
     t: Tile
 
     def __post_init__(self) -> None:
-        product, tile = self.product, self.t
-        self.rows, self.columns, self.dtype = product.rows, product.columns, product.dtype
-        self.steps = -(-product.depth // tile.depth)
+        matmul, tile = self.matmul, self.t
+        self.rows, self.columns, self.dtype = matmul.rows, matmul.columns, matmul.dtype
+        self.steps = -(-matmul.depth // tile.depth)
         self.x_units = tile.rows * tile.chunks // tile.threads
         self.w_units = tile.columns * tile.chunks // tile.threads
-        whole_chunks = product.depth % CHUNK == 0
-        self.x_computed = not (product.activation.stored and whole_chunks)
-        self.w_copied = product.weight.stored and whole_chunks
+        whole_chunks = matmul.depth % CHUNK == 0
+        self.x_computed = not (matmul.activation.stored and whole_chunks)
+        self.w_copied = matmul.weight.stored and whole_chunks
         self.warpgroups = tile is WARPGROUPS
-        self.packed = product.packed if product.packed and has_whole_chunks(product.packed) else None
+        self.packed = matmul.packed if matmul.packed and has_whole_chunks(matmul.packed) else None
         self.unpacks = self.packed is not None
         self.code_dtype = self.packed.unpacking.dtype if self.packed else "uint32"
         self.taken = CHUNK // self.packed.unpacking.positions if self.packed else 1
@@ -65,16 +65,16 @@ class Kernel:
         words = 2 if tile.row_tiles * tile.column_tiles > MANY_FRAGMENTS else tile.stages
         self.fetched = min(tile.stages - 1, max(words * 4 // (self.taken * dt.nbytes(self.code_dtype)), 1))
         self.iterations = -(-self.steps // self.unrolled)
-        self.clamped = product.depth % tile.depth != 0
-        self.pairs = product.results % 2 == 0
-        self.combined = 2 if product.gated else 1
+        self.clamped = matmul.depth % tile.depth != 0
+        self.pairs = matmul.results % 2 == 0
+        self.combined = 2 if matmul.gated else 1
         self.result_tiles = tile.column_tiles // self.combined
-        self.result = Result(product)
-        self.xs = buffer("x_shared", (tile.stages, tile.rows, tile.depth), product.dtype, "shared")
-        self.ws = buffer("w_shared", (tile.stages, tile.columns, tile.depth), product.dtype, "shared")
-        stores_rows = self.warpgroups and product.results % CHUNK == 0
+        self.result = Result(matmul)
+        self.xs = buffer("x_shared", (tile.stages, tile.rows, tile.depth), matmul.dtype, "shared")
+        self.ws = buffer("w_shared", (tile.stages, tile.columns, tile.depth), matmul.dtype, "shared")
+        stores_rows = self.warpgroups and matmul.results % CHUNK == 0
         self.by_rows = ResultRows(tile, self.combined) if stores_rows else None
-        x = activations(product, tile) if self.warpgroups and not self.w_copied else None
+        x = activations(matmul, tile) if self.warpgroups and not self.w_copied else None
         self.boxes = None if x is None else Boxes(tile, self.xs, self.ws, x, None)
 
     def nest(self) -> Stmt:
@@ -125,18 +125,18 @@ class Kernel:
         return self.place(thread // self.t.chunks, self.x_chunk(thread))
 
     def w_chunk(self, thread: Var, unit: PrimExpr) -> PrimExpr:
-        if not self.product.weight.by_column:
+        if not self.matmul.weight.by_column:
             return thread % self.t.chunks
         first = unit * self.t.threads // self.t.columns
         return cast("int32", first) + thread // self.t.columns
 
     def w_row(self, thread: Var, unit: PrimExpr) -> PrimExpr:
-        if not self.product.weight.by_column:
+        if not self.matmul.weight.by_column:
             return unit * (self.t.threads // self.t.chunks) + cast("int64", thread // self.t.chunks)
         return cast("int64", thread % self.t.columns)
 
     def w_place(self, thread: Var, unit: PrimExpr) -> PrimExpr:
-        row = thread % self.t.columns if self.product.weight.by_column else thread // self.t.chunks
+        row = thread % self.t.columns if self.matmul.weight.by_column else thread // self.t.chunks
         return self.place(row, self.w_chunk(thread, unit))
 
     def place(self, row: PrimExpr, chunk: PrimExpr) -> PrimExpr:
@@ -155,8 +155,8 @@ class Kernel:
         from_row, from_k = row_block * self.t.rows + row, self._position(step, self.x_chunk(thread))
         inside = from_row < self.rows
         if self.clamped:
-            inside = logical_and(inside, from_k < self.product.depth)
-        source = self.product.activation.element(minimum(from_row, self.rows - 1), self._inside(from_k))
+            inside = logical_and(inside, from_k < self.matmul.depth)
+        source = self.matmul.activation.element(minimum(from_row, self.rows - 1), self._inside(from_k))
         target = self.xs[stage, row, self.x_place(thread)]
         count = Select(inside, const(CHUNK, "int32"), const(0, "int32"))
         return run(f"cp_async.16.zfill.{SHORT[self.dtype]}", target, source, count)
@@ -164,27 +164,27 @@ class Kernel:
     def copy_weight(self, column_block: Var, thread: Var, step: PrimExpr, stage: PrimExpr, unit: PrimExpr) -> Call:
         """Copy 16 bytes of a column; any finite weights outside of the matrix."""
         row, k = self.w_row(thread, unit), self._position(step, self.w_chunk(thread, unit))
-        source = self.product.weight.element(self._column(column_block, row), self._inside(k))
+        source = self.matmul.weight.element(self._column(column_block, row), self._inside(k))
         return run(f"cp_async.16.{SHORT[self.dtype]}", self.ws[stage, row, self.w_place(thread, unit)], source)
 
     def activation(self, row_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr, e: PrimExpr) -> PrimExpr:
         """Element ``e`` of a chunk of the activations; 0 outside of the matrix."""
         row = row_block * self.t.rows + self.x_row(thread, unit)
         k = self._position(step, self.x_chunk(thread)) + e
-        last = self.product.depth - 1
-        value = self.product.activation.element(minimum(row, self.rows - 1), minimum(k, last))
-        inside = logical_and(row < self.rows, k < self.product.depth)
+        last = self.matmul.depth - 1
+        value = self.matmul.activation.element(minimum(row, self.rows - 1), minimum(k, last))
+        inside = logical_and(row < self.rows, k < self.matmul.depth)
         return Select(inside, value, const(0, self.dtype))
 
     def weight(self, column_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr, e: PrimExpr) -> PrimExpr:
         """Element ``e`` of a chunk of the weights; any finite weight outside of the matrix."""
         column = self._column(column_block, self.w_row(thread, unit))
         k = self._position(step, self.w_chunk(thread, unit))
-        if self.product.depth % CHUNK:
-            k = minimum(k + e, self.product.depth - 1)
+        if self.matmul.depth % CHUNK:
+            k = minimum(k + e, self.matmul.depth - 1)
         else:
             k = self._inside(k) + e
-        return self.product.weight.element(column, k)
+        return self.matmul.weight.element(column, k)
 
     def codes(self, column_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr, number: PrimExpr) -> PrimExpr:
         """Stored element ``number``, of ``taken``, with the codes of a chunk of a column."""
@@ -200,7 +200,7 @@ class Kernel:
         self, column_block: Var, thread: Var, step: PrimExpr, unit: PrimExpr
     ) -> tuple[PrimExpr, PrimExpr]:
         k = self._position(step, self.w_chunk(thread, unit))
-        return self._column(column_block, self.w_row(thread, unit)), minimum(k, (self.product.depth - 1) // 8 * 8)
+        return self._column(column_block, self.w_row(thread, unit)), minimum(k, (self.matmul.depth - 1) // 8 * 8)
 
     def unpack(
         self, held: Buffer, codes: Buffer, scales: Buffer, book: Buffer, stage: PrimExpr, unit: PrimExpr, part: PrimExpr
@@ -220,7 +220,7 @@ class Kernel:
 
     def _inside(self, k: PrimExpr) -> PrimExpr:
         """The position ``k`` of a chunk, clamped to the depth."""
-        return minimum(k, self.product.depth - CHUNK) if self.clamped else k
+        return minimum(k, self.matmul.depth - CHUNK) if self.clamped else k
 
     def _column(self, column_block: Var, row: PrimExpr) -> PrimExpr:
         column = column_block * self.t.columns + row
@@ -255,7 +255,7 @@ class Kernel:
         """An instruction without operands."""
         return run(name)
 
-    def wait_for_products(self, acc: Buffer, pending: int) -> Call:
+    def wait_for_mma(self, acc: Buffer, pending: int) -> Call:
         return run(f"wgmma.wait.n{self.t.columns}", acc[0, 0, 0], IntImm(pending))
 
     def _warp_row(self, thread: Var) -> PrimExpr:

@@ -9,7 +9,7 @@ from ....ir import dtype as dt
 from ....ir.expr import Call, PrimExpr, Var, cast, minimum
 from ....tir.nodes import BufferLoad
 from .division import LOAD_BYTES, SPAN_LANES
-from .product import Product
+from .fused_matmul import FusedMatmul
 from .tiles import CHUNK
 from .weight_layouts import lane_positions
 
@@ -24,18 +24,18 @@ class LaneWeights:
     beyond the stored positions.
     """
 
-    product: Product
+    matmul: FusedMatmul
 
     def __post_init__(self) -> None:
-        self.packed = packed = self.product.packed
-        self.dtype = packed.unpacking.dtype if packed else self.product.dtype
+        self.packed = packed = self.matmul.packed
+        self.dtype = packed.unpacking.dtype if packed else self.matmul.dtype
         self.elements = LOAD_BYTES // dt.nbytes(self.dtype)
         self.unit = lane_positions(packed.unpacking) if packed else self.elements
         if packed is not None:
             self.codes, self.taken = packed.unpacking.codes, packed.unpacking.elements
-        self.width = packed.width if packed else self.product.depth
+        self.width = packed.width if packed else self.matmul.depth
         self.whole = self.width % self.elements == 0
-        self.exact = self.product.depth % (SPAN_LANES * self.unit) == 0
+        self.exact = self.matmul.depth % (SPAN_LANES * self.unit) == 0
         self.has_layouts = packed is not None and bool(packed.layouts)
         self.in_memory = self.exact or self.has_layouts
 
@@ -43,7 +43,7 @@ class LaneWeights:
         """The loads of a weight, as functions of column and position: stored element and scale."""
         packed = self.packed
         if packed is None:
-            return [self.product.weight.element]
+            return [self.matmul.weight.element]
         stored = lambda n, k: packed.stored(n, k // packed.unpacking.positions)  # noqa: E731
         return [stored, packed.scale] if packed.unpacking.scaled else [stored]
 
@@ -67,9 +67,7 @@ class LaneWeights:
         number = self._inside(load) * self.elements + e
         if not (self.in_memory or self.whole):
             number = minimum(number, self.width - 1)
-        return (
-            self.product.weight.element(column, number) if self.packed is None else self.packed.stored(column, number)
-        )
+        return self.matmul.weight.element(column, number) if self.packed is None else self.packed.stored(column, number)
 
     def scale(self, column: PrimExpr, load: PrimExpr, number: PrimExpr) -> PrimExpr:
         """The scale of the codes that instruction ``number`` unpacks."""
@@ -79,11 +77,11 @@ class LaneWeights:
             k = k + cast("int64", number) * self.codes
         elif self.whole:
             return self.packed.scale(column, k)
-        return self.packed.scale(column, k if self.in_memory else minimum(k, self.product.depth - 1))
+        return self.packed.scale(column, k if self.in_memory else minimum(k, self.matmul.depth - 1))
 
     def _inside(self, load: PrimExpr) -> PrimExpr:
         """The index of a load, clamped to the stored elements if loads are ``whole``."""
-        return load if self.in_memory or not self.whole else minimum(load, (self.product.depth - 1) // self.unit)
+        return load if self.in_memory or not self.whole else minimum(load, (self.matmul.depth - 1) // self.unit)
 
     def unpack(self, out: BufferLoad, element: BufferLoad, scale: BufferLoad, book: BufferLoad) -> Call:
         assert self.packed is not None

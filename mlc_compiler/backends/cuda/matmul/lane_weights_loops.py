@@ -21,7 +21,7 @@ def load_weights(p, column, load, w):
 @T.macro
 def unpack_weights(p, column, load, w):
     held = T.decl_buffer((p.elements,), p.dtype, scope="local")
-    scale = T.decl_buffer((p.elements // p.taken,), p.product.dtype, scope="local")
+    scale = T.decl_buffer((p.elements // p.taken,), p.matmul.dtype, scope="local")
     book = T.decl_buffer((16,), "int8", scope="local")
     fill_book(p.packed, book)
     for e in T.vectorized(p.elements):

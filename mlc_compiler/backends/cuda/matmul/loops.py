@@ -79,7 +79,7 @@ def advance(k, row_block, column_block, thread, step, part, acc, words, scales):
     if k.unpacks:
         unpack(k, thread, k.stage(step, part, 1), words, scales)
     if k.warpgroups:
-        k.wait_for_products(acc, 0)
+        k.wait_for_mma(acc, 0)
 
 
 @T.macro
@@ -168,13 +168,13 @@ def put(k, thread, stage, held_x, held_w):
 def multiply(k, thread, stage, acc):
     """Multiply one stage, 16 positions at a time; wgmma is only started, and awaited later."""
     if k.warpgroups:
-        start_products(k, thread, stage, acc)
+        start_mma(k, thread, stage, acc)
     else:
         multiply_by_warps(k, thread, stage, acc)
 
 
 @T.macro
-def start_products(k, thread, stage, acc):
+def start_mma(k, thread, stage, acc):
     """Start the wgmma instructions of a stage and commit them as a group."""
     k.instruction("wgmma.fence")
     k.wgmma(acc, thread, stage, 0)
@@ -216,12 +216,12 @@ def store_fragments(k, row_block, column_block, thread, acc):
                 for j in T.unroll(k.result_tiles):
                     column = k.result_column(column_block, thread, j)
                     if k.pairs:
-                        if column < k.product.results:
+                        if column < k.matmul.results:
                             for e in T.vectorized(2):
                                 sums = k.combined_sums(acc, i, j, half * 2 + e)
                                 store_result(k.result, row, column + e, sums)
                     else:
                         for e in T.unroll(2):
-                            if column + e < k.product.results:
+                            if column + e < k.matmul.results:
                                 sums = k.combined_sums(acc, i, j, half * 2 + e)
                                 store_result(k.result, row, column + e, sums)

@@ -6,9 +6,9 @@ from ....ir.expr import PrimExpr, Var
 from ....script import expand
 from ....tir.nodes import Buffer, Stmt
 from .boxes import Boxes, Matrix
+from .fused_matmul import FusedMatmul
 from .kernel import Kernel
 from .pipeline_loops import multiply_tile
-from .product import Product
 from .tiles import WARPGROUPS
 
 
@@ -19,8 +19,8 @@ class Pipeline(Kernel):
     a tile has those of one half after those of the other, so that the sums of a result are in the same thread.
     """
 
-    def __init__(self, product: Product, x: Matrix, w: Matrix):
-        super().__init__(product, WARPGROUPS)
+    def __init__(self, matmul: FusedMatmul, x: Matrix, w: Matrix):
+        super().__init__(matmul, WARPGROUPS)
         self.boxes = Boxes(self.t, self.xs, self.ws, x, w)
         self.filled = min(self.steps, self.t.stages)
 

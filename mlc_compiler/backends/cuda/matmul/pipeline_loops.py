@@ -8,7 +8,7 @@ from __future__ import annotations
 from ....script import T
 from ..machine import WARP
 from .box_loops import prepare_stages, start_boxes
-from .loops import clear, start_products, store
+from .loops import clear, start_mma, store
 
 
 @T.macro
@@ -21,13 +21,13 @@ def multiply_tile(k, row_block, column_block, thread):
         for step in T.unroll(k.filled):
             start_boxes(k, row_block, column_block, step, step)
     k.boxes.wait(T.int64(0), T.int64(0))
-    start_products(k, thread, T.int64(0), acc)
+    start_mma(k, thread, T.int64(0), acc)
     for before in range(k.steps - 1):
         k.boxes.wait(k.stage(before, 0, 1), before + 1)
-        start_products(k, thread, k.stage(before, 0, 1), acc)
-        k.wait_for_products(acc, 1)
+        start_mma(k, thread, k.stage(before, 0, 1), acc)
+        k.wait_for_mma(acc, 1)
         refill(k, row_block, column_block, thread, before)
-    k.wait_for_products(acc, 0)
+    k.wait_for_mma(acc, 0)
     store(k, row_block, column_block, thread, acc)
 
 

@@ -19,7 +19,7 @@ def store_rows(k, row_block, column_block, thread, acc):
             row = k.by_rows.result_row(row_block, thread, unit)
             column = k.by_rows.result_column(column_block, thread, part)
             if row < k.rows:
-                if column < k.product.results:
+                if column < k.matmul.results:
                     store_chunk(k, thread, unit, row, column)
         T.tvm_storage_sync("warp")
 

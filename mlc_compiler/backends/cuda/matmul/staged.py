@@ -9,7 +9,7 @@ from ....ir.expr import Call, IntImm, PrimExpr, Select, Var, binary, cast, const
 from ....tir.nodes import Buffer, BufferLoad, buffer
 from ..machine import WARP
 from .division import SPAN_LANES, Division
-from .product import Product, Statistic
+from .fused_matmul import FusedMatmul, Statistic
 from .tiles import CHUNK
 
 
@@ -60,21 +60,21 @@ class Staged:
     of each statistic.
     """
 
-    product: Product
+    matmul: FusedMatmul
     unit: int
     d: Division
     order: Callable[[PrimExpr], PrimExpr]
 
     def __post_init__(self) -> None:
-        product, d = self.product, self.d
-        assert isinstance(product.rows, IntImm)
-        self.rows, self.warps = product.rows.value, d.warps
+        matmul, d = self.matmul, self.d
+        assert isinstance(matmul.rows, IntImm)
+        self.rows, self.warps = matmul.rows.value, d.warps
         threads = d.warps * WARP
-        self.row_chunks = Chunks(-(-product.depth // CHUNK), threads, product.depth % CHUNK == 0)
+        self.row_chunks = Chunks(-(-matmul.depth // CHUNK), threads, matmul.depth % CHUNK == 0)
         count = d.steps * d.warps * SPAN_LANES * self.unit // CHUNK
-        self.part_chunks = Chunks(count, threads, d.parts * count * CHUNK == product.depth)
-        self.count = len(product.statistics)
-        self.x = buffer("x_staged", (self.rows, self.part_chunks.count * CHUNK), product.dtype, "shared")
+        self.part_chunks = Chunks(count, threads, d.parts * count * CHUNK == matmul.depth)
+        self.count = len(matmul.statistics)
+        self.x = buffer("x_staged", (self.rows, self.part_chunks.count * CHUNK), matmul.dtype, "shared")
         self.parts = buffer("parts", (self.count, self.rows, self.warps), "float32", "shared")
         self.buffers = (self.x, self.parts)
 
@@ -94,11 +94,11 @@ class Staged:
 
     @property
     def first(self) -> _Numbered:
-        return _Numbered(0, self.product.statistics[0])
+        return _Numbered(0, self.matmul.statistics[0])
 
     @property
     def second(self) -> _Numbered:
-        return _Numbered(1, self.product.statistics[1])
+        return _Numbered(1, self.matmul.statistics[1])
 
     def with_term(
         self, which: _Numbered, value: PrimExpr, known: Buffer, row: PrimExpr, chunk: PrimExpr, e: PrimExpr
@@ -110,12 +110,12 @@ class Staged:
 
     def activation(self, known: Buffer, row: PrimExpr, chunk: PrimExpr, e: PrimExpr) -> PrimExpr:
         k, inside = self._position(chunk, e, self.part_chunks.inside)
-        value = self.product.activation_given(self._values(known, row), row, k)
+        value = self.matmul.activation_given(self._values(known, row), row, k)
         return value if inside is None else Select(inside, value, const(0, value.dtype))
 
     def _position(self, chunk: PrimExpr, e: PrimExpr, inside: bool) -> tuple[PrimExpr, PrimExpr | None]:
         """Position ``e`` of a chunk, clamped to the depth, and whether it was inside; None if that is known."""
-        first, depth = cast("int64", chunk) * CHUNK, self.product.depth
+        first, depth = cast("int64", chunk) * CHUNK, self.matmul.depth
         if inside:
             return first + e, None
         if depth % CHUNK:
@@ -123,7 +123,7 @@ class Staged:
         return minimum(cast("int64", chunk), depth // CHUNK - 1) * CHUNK + e, first < depth
 
     def _values(self, known: Buffer, row: PrimExpr) -> dict[int, PrimExpr]:
-        return {id(s.buffer): known[i, row] for i, s in enumerate(self.product.statistics)}
+        return {id(s.buffer): known[i, row] for i, s in enumerate(self.matmul.statistics)}
 
     def shuffle(self, out: BufferLoad, value: BufferLoad, distance: PrimExpr) -> Call:
         places = (Call("address_of", (o,), "handle") for o in (out, value))

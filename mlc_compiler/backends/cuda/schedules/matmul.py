@@ -7,11 +7,11 @@ from ....target import Target
 from ....tir.nodes import PrimFunc
 from ....tir.schedule import Schedule
 from ..machine import Gpu
-from ..matmul.experts import expert_product, match_expert_product
+from ..matmul.experts import expert_kernel, match_fused_expert_matmul
 from ..matmul.few_rows import has_statistics_kernel
-from ..matmul.fma import fma_product
-from ..matmul.product import match_product
-from ..matmul.tensor_cores import tensor_core_product
+from ..matmul.fma import fma_kernel
+from ..matmul.fused_matmul import match_fused_matmul
+from ..matmul.tensor_cores import tensor_core_kernel
 from ..matmul.weight_layouts import with_layouts
 
 
@@ -24,14 +24,14 @@ class Matmul(Rule):
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         gpu = Gpu.of(target)
-        product = match_product(func, gpu)
-        if product is None or (product.statistics and not has_statistics_kernel(product)):
+        matmul = match_fused_matmul(func, gpu)
+        if matmul is None or (matmul.statistics and not has_statistics_kernel(matmul)):
             return None
-        if product.gated and product.dtype == "float32":  # the two sums of a result are in different threads
+        if matmul.gated and matmul.dtype == "float32":  # the two sums of a result are in different threads
             return None
-        kernels = fma_product if product.dtype == "float32" else tensor_core_product
-        scheduled = kernels(func, product, gpu)
-        return Schedule(with_layouts(scheduled, product.packed.layouts) if product.packed else scheduled)
+        kernels = fma_kernel if matmul.dtype == "float32" else tensor_core_kernel
+        scheduled = kernels(func, matmul, gpu)
+        return Schedule(with_layouts(scheduled, matmul.packed.layouts) if matmul.packed else scheduled)
 
 
 class ExpertMatmul(Rule):
@@ -39,7 +39,7 @@ class ExpertMatmul(Rule):
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         gpu = Gpu.of(target)
-        found = match_expert_product(func, gpu)
-        if found is None or (found.product.gated and found.product.dtype == "float32"):
+        found = match_fused_expert_matmul(func, gpu)
+        if found is None or (found.matmul.gated and found.matmul.dtype == "float32"):
             return None
-        return Schedule(expert_product(func, found, gpu))
+        return Schedule(expert_kernel(func, found, gpu))

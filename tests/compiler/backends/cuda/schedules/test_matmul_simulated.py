@@ -14,7 +14,7 @@ from mlc_compiler.backends.cuda.launches import Kernel, LaunchCall, TensorMapArg
 from mlc_compiler.backends.cuda.machine import STATIC_SHARED_BYTES, WARP, Gpu
 from mlc_compiler.backends.cuda.matmul import fma
 from mlc_compiler.backends.cuda.matmul.few_rows import MAX_ROWS, FewRows
-from mlc_compiler.backends.cuda.matmul.product import match_product
+from mlc_compiler.backends.cuda.matmul.fused_matmul import match_fused_matmul
 from mlc_compiler.backends.cuda.matmul.tiles import CHUNK, FEW_ROWS, LARGE, MEDIUM, SMALL, WARPGROUPS
 from mlc_compiler.codegen.native import assemble_modules
 from mlc_compiler.ir.expr import Call, IntImm, PrimExpr
@@ -45,7 +45,7 @@ class Shape:
 def shapes_of(case: Case, target: Target) -> list[Shape]:
     """The launch shape of each kernel that a case is compiled to; cases have few columns."""
 
-    product = match_product(case.function(), Gpu.of(target))
+    product = match_fused_matmul(case.function(), Gpu.of(target))
     assert product is not None
     assert product.gated == case.gated
 

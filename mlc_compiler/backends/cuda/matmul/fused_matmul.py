@@ -35,7 +35,7 @@ Epilogue = Callable[[PrimExpr, PrimExpr, Sequence[PrimExpr]], BufferStore]
 
 
 @dataclass(frozen=True)
-class Product:
+class FusedMatmul:
     """``out = epilogue(sum over k of activation[row, k] * weight[column, k])``.
 
     rows: the product of the leading sizes; columns, depth: constants. dtype: that of ``activation`` and ``weight`` in
@@ -69,8 +69,9 @@ class Product:
 class Statistic:
     """A reduction of each row that the activations depend on, such as the sum of squares of a normalization.
 
-    buffer: the buffer from which ``Product.activation`` and later statistics load it. op: ``+``, ``min`` or ``max``,
-    which combines ``start`` and the terms of all positions. term: (earlier statistics, row, position) -> term.
+    buffer: the buffer from which ``FusedMatmul.activation`` and later statistics load it.
+    op: ``+``, ``min`` or ``max``, which combines ``start`` and the terms of all positions.
+    term: (earlier statistics, row, position) -> term.
     """
 
     buffer: Buffer
@@ -96,7 +97,7 @@ class Operand:
 class Result:
     """The results of a matmul, for macros: ``result.out[result.place(…)] = result.value(…)``."""
 
-    product: Product
+    matmul: FusedMatmul
 
     @property
     def out(self) -> Buffer:
@@ -107,19 +108,19 @@ class Result:
         return self._store(row, column).indices
 
     def value(self, row: PrimExpr, column: PrimExpr, sums: Sequence[PrimExpr]) -> PrimExpr:
-        return self.product.epilogue(row, column, sums).value
+        return self.matmul.epilogue(row, column, sums).value
 
     def _store(self, row: PrimExpr, column: PrimExpr) -> BufferStore:
-        return self.product.epilogue(row, column, [const(0.0, "float32")] * (1 + self.product.gated))
+        return self.matmul.epilogue(row, column, [const(0.0, "float32")] * (1 + self.matmul.gated))
 
 
-def match_product(func: PrimFunc, gpu: Gpu) -> Product | None:
+def match_fused_matmul(func: PrimFunc, gpu: Gpu) -> FusedMatmul | None:
     """Match a tensor function that computes a matmul and its statistics; None for any other function."""
     blocks = None if func.attrs.get("tir.is_scheduled") else analyse(func)
     if blocks is None or not blocks.reductions or int(func.attrs.get("num_outputs", 1)) != 1:
         return None
-    *before, product_block = blocks.reductions
-    matched = match_matmul(product_block)
+    *before, matmul_block = blocks.reductions
+    matched = match_matmul(matmul_block)
     if matched is None or not matched.rows or len(matched.weight.shape) != 2:
         return None
     s, name = Schedule(func), matched.block.name
@@ -130,16 +131,16 @@ def match_product(func: PrimFunc, gpu: Gpu) -> Product | None:
         if producer not in reduced:
             s.compute_inline(producer)
     last = accumulate_locally(s, name, names[names.index(name) + 1 :])
-    product = product_of(func, s.block(name), s.block(last), packed, gpu)
+    matmul = fused_matmul_of(func, s.block(name), s.block(last), packed, gpu)
     statistics = [_statistic(s.block(b), s.block(name)) for b in reduced]
     found = tuple(f for f in statistics if f is not None)
-    return None if product is None or len(found) < len(statistics) else replace(product, statistics=found)
+    return None if matmul is None or len(found) < len(statistics) else replace(matmul, statistics=found)
 
 
-def _statistic(block: Block, product: Block) -> Statistic | None:
+def _statistic(block: Block, matmul: Block) -> Statistic | None:
     """Match a reduction of a matmul's rows over its depth; None for any other reduction."""
     *lead, last = block.iter_vars
-    *rows, _, position = product.iter_vars
+    *rows, _, position = matmul.iter_vars
     sizes = [it.extent for it in rows]
     same = [key(it.extent) for it in lead] == [key(size) for size in sizes] and key(last.extent) == key(position.extent)
     store, init = block.body, block.init
@@ -156,7 +157,7 @@ def _statistic(block: Block, product: Block) -> Statistic | None:
     return Statistic(store.buffer, store.value.op, init.value, term)  # type: ignore[attr-defined]
 
 
-def product_of(func: PrimFunc, block: Block, last: Block, packed: Packed | None, gpu: Gpu) -> Product | None:
+def fused_matmul_of(func: PrimFunc, block: Block, last: Block, packed: Packed | None, gpu: Gpu) -> FusedMatmul | None:
     """The matmul of a block with inlined operands; None if unsupported. last: the block of the epilogue."""
     variables = [it.var for it in block.iter_vars]
     *lead, column, position = variables
@@ -188,7 +189,7 @@ def product_of(func: PrimFunc, block: Block, last: Block, packed: Packed | None,
     by_column = _is_by_column(w, column) and not (packed and packed.layouts)
     if gated and packed is not None:
         packed = interleaved(packed, results)
-    return Product(
+    return FusedMatmul(
         rows,
         interleaved_columns(results) if gated else columns,
         depth,
@@ -204,7 +205,7 @@ def product_of(func: PrimFunc, block: Block, last: Block, packed: Packed | None,
 
 def _factors(block: Block, column: Var) -> tuple[PrimExpr, PrimExpr] | None:
     """The activation and the weight, without their casts to float32; None unless sums are float32."""
-    value = block.body.value.b  # type: ignore[attr-defined]  # matched as a product
+    value = block.body.value.b  # type: ignore[attr-defined]  # matched as a matmul
     if value.dtype != "float32":
         return None
     sides = [side.value if isinstance(side, Cast) else side for side in (value.a, value.b)]
@@ -267,7 +268,7 @@ class _Sums(Rewriter):
 
 
 def _epilogue(last: Block, block: Block, sizes: Sequence[PrimExpr], columns: int) -> tuple[int, bool, Epilogue] | None:
-    """The columns of the result, whether it is gated, and the store of one result; see ``Product``.
+    """The columns of the result, whether it is gated, and the store of one result; see ``FusedMatmul``.
 
     None unless each result depends only on the sums of its own row and of its own column, or two columns if gated.
     """

@@ -74,7 +74,7 @@ class Module:
                 "activations": (0, 2, 3),
                 "layouts": {"1": T.index_map(lambda i0, i1, i2: (i0, i1 // 16, i2, i1 % 16))},
                 "tir.is_scheduled": True,
-                "schedule": "ExpertProduct",
+                "schedule": "ExpertMatmul",
             }
         )
         n = T.int64()

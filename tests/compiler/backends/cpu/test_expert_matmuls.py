@@ -16,7 +16,7 @@ from mlc_compiler.ir.visitor import substitute, walk
 from mlc_compiler.pipeline import pipeline, run_passes
 from mlc_compiler.target import Target
 from mlc_compiler.tir.nodes import PrimFunc
-from tests.compiler.backends.expert_products import Case, call, compiled, expert_ids
+from tests.compiler.backends.expert_matmuls import Case, call, compiled, expert_ids
 
 IN_INTEGERS = 3e-4  # activations have 16 bits
 IDS = (0, 0, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 2, 0)
@@ -62,9 +62,9 @@ def rules(case: Case) -> list[tuple[object, object]]:
 def test_which_kernel() -> None:
     """Integers for quantized weights, where the instruction's lanes divide the columns; the bias is fused."""
     case = Case(IDS, 4, 48, 96, "q4f16_1", "float32", bias=True)
-    assert rules(case) == [("ExpertProduct", 1)]
-    assert rules(replace(case, columns=36)) == [("ExpertProduct", None)]
-    assert rules(replace(case, scheme="q0f16")) == [("ExpertProduct", None)]
+    assert rules(case) == [("ExpertMatmul", 1)]
+    assert rules(replace(case, columns=36)) == [("ExpertMatmul", None)]
+    assert rules(replace(case, scheme="q0f16")) == [("ExpertMatmul", None)]
 
 
 def test_codes_are_prefetched() -> None:

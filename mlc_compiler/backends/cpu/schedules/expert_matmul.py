@@ -7,7 +7,7 @@ from typing import Any
 
 from ....ir.expr import Cast, PrimExpr
 from ....ir.visitor import substitute
-from ....schedules.experts import ExpertMatmul, match_expert_matmul
+from ....schedules.experts import ExpertMatmulBlock, match_expert_matmul
 from ....schedules.rule import Rule, analyse, constant_extent, largest_divisor
 from ....target import Target
 from ....tir.nodes import PrimFunc
@@ -21,7 +21,7 @@ from .matmul import UNROLLED_REDUCTION
 from .row_tiles import row_tiles
 
 
-class ExpertProduct(Rule):
+class ExpertMatmul(Rule):
     """``epilogue(x[rows] @ weight[experts])`` with float32 sums and a stored or dequantized weight."""
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
@@ -35,7 +35,7 @@ class ExpertProduct(Rule):
         return Schedule(PrimFunc(runs.func.params, runs.nest(multiply_floats), runs.func.attrs))
 
 
-def match_experts(func: PrimFunc) -> ExpertMatmul | None:
+def match_experts(func: PrimFunc) -> ExpertMatmulBlock | None:
     """Match a function whose only reduction is an expert matmul of static sizes; None for any other."""
     blocks = analyse(func)
     if blocks is None or len(blocks.reductions) != 1:
@@ -44,7 +44,7 @@ def match_experts(func: PrimFunc) -> ExpertMatmul | None:
     return None if matched is None or not _has_known_sizes(matched) else matched
 
 
-def _has_known_sizes(matched: ExpertMatmul) -> bool:
+def _has_known_sizes(matched: ExpertMatmulBlock) -> bool:
     sizes = [constant_extent(size) for size in matched.weight.shape]
     return all(sizes) and matched.block.writes[0].buffer.dtype == "float32"
 
@@ -58,17 +58,17 @@ class FloatRuns(Runs):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.unrolled = largest_divisor(self.depth, UNROLLED_REDUCTION)
-        term: Any = self.product.body.value.b  # type: ignore[attr-defined]  # matched as a product
+        term: Any = self.matmul.body.value.b  # type: ignore[attr-defined]  # matched as a matmul
         term = term.value if isinstance(term, Cast) else term
         self.factors = (term.a, term.b)
 
     def activation(self, row: PrimExpr, position: PrimExpr) -> PrimExpr:
-        r, _, k = (it.var for it in self.product.iter_vars)
+        r, _, k = (it.var for it in self.matmul.iter_vars)
         value: PrimExpr = substitute(self.factors[0], {r: row, k: position})
         return value
 
     def weight(self, c: PrimExpr, position: PrimExpr) -> PrimExpr:
-        _, n, k = (it.var for it in self.product.iter_vars)
+        _, n, k = (it.var for it in self.matmul.iter_vars)
         at = {n: self.column(c), k: position, self.expert: self.run[2]}
         value: PrimExpr = substitute(self.factors[1], at)
         return value

@@ -23,7 +23,7 @@ from mlc_compiler.tir.nodes import PrimFunc
 from tests.compiler.backends.cuda.products import lowered
 from tests.compiler.backends.cuda.races import run
 from tests.compiler.backends.cuda.scheduled import kernels
-from tests.compiler.backends.expert_products import Case, call, compiled, expert_ids
+from tests.compiler.backends.expert_matmuls import Case, call, compiled, expert_ids
 
 TOLERANCE = {"float32": 1e-5, "float16": 6e-3, "bfloat16": 4e-2}
 

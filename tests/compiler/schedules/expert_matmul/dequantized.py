@@ -66,7 +66,7 @@ class Module:
                     "1": T.index_map(lambda i0, i1, i2: (i0, i1 // 16, i2, i1 % 16)),
                 },
                 "tir.is_scheduled": True,
-                "schedule": "ExpertProduct",
+                "schedule": "ExpertMatmul",
             }
         )
         for tile in T.parallel(2):
