@@ -25,6 +25,9 @@ sources   = $(shell find $(1) -name '*.py' -o -name '*.json' 2>/dev/null)
 CONVERTER = $(call sources,mlc_toolchain model_zoo quantization configs)
 COMPILER  = $(CONVERTER) $(call sources,mlc_compiler)
 
+# Commands and tests start many Python processes, which import the same modules.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test suite test-gpu lint types bench bench-peers bench-gpu clean
