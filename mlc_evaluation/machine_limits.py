@@ -113,19 +113,15 @@ def _read_source(width: int) -> str:
 def _fma_source(width: int) -> str:
     """`float fma(i64 count, float x)`: `count` rounds of CHAINS vector multiply-adds, in registers."""
     lanes = f"<{width} x float>"
-    spread = f"""  %first = insertelement {lanes} poison, float %x, i32 0
-  %xs = shufflevector {lanes} %first, {lanes} poison, <{width} x i32> zeroinitializer"""
     name = f"@llvm.fma.v{width}f32"
     updates = [f"  %new{j} = call {lanes} {name}({lanes} %xs, {lanes} %sum{j}, {lanes} %xs)" for j in range(CHAINS)]
-    return _loop("fma", "float %x", lanes, spread, updates) + f"declare {lanes} {name}({lanes}, {lanes}, {lanes})\n"
+    return _loop("fma", "float %x", lanes, _spread("xs", width, "float"), updates) + f"declare {lanes} {name}({lanes}, {lanes}, {lanes})\n"
 
 
 def _vnni_source() -> str:
     """`i32 dot(i64 count, i32 x)`: `count` rounds of CHAINS dot products of 64 bytes, in registers."""
     lanes, name = "<16 x i32>", "@llvm.x86.avx512.vpdpbusd.512"
-    spread = f"""  %first = insertelement {lanes} poison, i32 %x, i32 0
-  %words = shufflevector {lanes} %first, {lanes} poison, {lanes} zeroinitializer
-  %xs = bitcast {lanes} %words to <64 x i8>"""
+    spread = _spread("words", 16, "i32") + f"\n  %xs = bitcast {lanes} %words to <64 x i8>"
     updates = [f"  %new{j} = call {lanes} {name}({lanes} %sum{j}, <64 x i8> %xs, <64 x i8> %xs)" for j in range(CHAINS)]
     return _loop("dot", "i32 %x", lanes, spread, updates, "i32", "add") + (
         f"declare {lanes} {name}({lanes}, <64 x i8>, <64 x i8>)\n"
@@ -135,9 +131,7 @@ def _vnni_source() -> str:
 def _maddubs_source() -> str:
     """`i32 dot(i64 count, i32 x)`: `count` rounds of CHAINS products of 32 bytes, each with the result before it."""
     lanes, name = "<8 x i32>", "@llvm.x86.avx2.pmadd.ub.sw"
-    spread = f"""  %first = insertelement {lanes} poison, i32 %x, i32 0
-  %words = shufflevector {lanes} %first, {lanes} poison, {lanes} zeroinitializer
-  %xs = bitcast {lanes} %words to <32 x i8>"""
+    spread = _spread("words", 8, "i32") + f"\n  %xs = bitcast {lanes} %words to <32 x i8>"
     updates = [
         f"""  %bytes{j} = bitcast {lanes} %sum{j} to <32 x i8>
   %pairs{j} = call <16 x i16> {name}(<32 x i8> %bytes{j}, <32 x i8> %xs)
@@ -147,6 +141,13 @@ def _maddubs_source() -> str:
     return _loop("dot", "i32 %x", lanes, spread, updates, "i32", "add") + (
         f"declare <16 x i16> {name}(<32 x i8>, <32 x i8>)\n"
     )
+
+
+def _spread(name: str, width: int, element: str) -> str:
+    """LLVM IR that sets %name to ``width`` copies of %x."""
+    lanes = f"<{width} x {element}>"
+    return f"""  %first = insertelement {lanes} poison, {element} %x, i32 0
+  %{name} = shufflevector {lanes} %first, {lanes} poison, <{width} x i32> zeroinitializer"""
 
 
 def _loop(

@@ -133,8 +133,6 @@ def _arithmetic() -> Iterator[Instruction]:
     yield Instruction(from_e4m3, I32, (I16,), "sm_90", 78, f"{from_e4m3} $0, $1;", "=r,h")
     yield Instruction("llvm.nvvm.e4m3x2.to.f16x2.rn", F16X2, (I16,), "sm_89", 81)
     yield Instruction("llvm.nvvm.f16x2.to.e4m3x2.rn", I16, (F16X2,), "sm_89", 81)
-    from_e4m3 = "cvt.rn.f16x2.e4m3x2"  # LLVM's intrinsic wants PTX 8.1, which sm_90 does not need
-    yield Instruction(from_e4m3, I32, (I16,), "sm_90", 78, f"{from_e4m3} $0, $1;", "=r,h")
 
 
 _TABLES = (_warp, _copies, _loads, _matrices, _synchronization, _arithmetic)
