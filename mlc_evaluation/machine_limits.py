@@ -115,7 +115,8 @@ def _fma_source(width: int) -> str:
     lanes = f"<{width} x float>"
     name = f"@llvm.fma.v{width}f32"
     updates = [f"  %new{j} = call {lanes} {name}({lanes} %xs, {lanes} %sum{j}, {lanes} %xs)" for j in range(CHAINS)]
-    return _loop("fma", "float %x", lanes, _spread("xs", width, "float"), updates) + f"declare {lanes} {name}({lanes}, {lanes}, {lanes})\n"
+    source = _loop("fma", "float %x", lanes, _spread("xs", width, "float"), updates)
+    return source + f"declare {lanes} {name}({lanes}, {lanes}, {lanes})\n"
 
 
 def _vnni_source() -> str:
