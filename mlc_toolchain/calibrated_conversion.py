@@ -38,7 +38,7 @@ def calibrated_on(
     """
     reader, files = conversion.reader, (options.output_format, options.f32_storage)
     model, ids = _calibrated_model(text, conversion, options, scratch, progress)
-    if conversion.scheme.float8_inputs:
+    if conversion.scheme.measures_inputs:
         calibration = model.measure_inputs(ids)
     else:
         calibration = model.calibrate(ids, feedback=options.method == "gptq")

@@ -57,7 +57,7 @@ def encode_calibrated(
     With float8 inputs, the codes are those of ``fp8``, and a scale of the inputs is added.
     Raises ValueError for weights that overflow float16, MLCError for float8 inputs that were not measured.
     """
-    if form.scheme.float8_inputs:
+    if form.scheme.measures_inputs:
         scale = _input_scale(production, form, calibration)
         return fp8.encode_rows(blocks, production.shape, form.scheme, form.layout, scale)
     scheme, shape = form.scheme.searched, production.shape

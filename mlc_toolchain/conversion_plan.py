@@ -137,15 +137,20 @@ def parameter_task(production: Production, model: ModelWeights, narrow_f32: bool
 
 def _check_stored(tasks: Sequence[ParameterTask], reader: CheckpointReader, scheme: Scheme) -> None:
     """Raises UnsupportedError if the scheme only copies a checkpoint's codes and this checkpoint stores other ones."""
-    if scheme.kind != "awq":
+    if scheme.kind == "awq":
+        layers, hint = f"AWQ layers with groups of {scheme.group}", "q4f16_1 and q4f16_3 quantize any checkpoint"
+    elif scheme.kind == "block" and scheme.float8_inputs:
+        layers = f"float8 layers with blocks of {scheme.rows} x {scheme.group} and scales of their inputs"
+        hint = "fp8_e4m3fn_bf16_block_scale leaves inputs unrounded"
+    else:
         return
     for task in tasks:
         if task.format is not None and not keeps_form(task.production.value, reader, scheme):
             source = next(task.production.value.sources())
             raise UnsupportedError(
-                f"{scheme.name}: {task.production.name} is not made of whole AWQ layers with groups of {scheme.group}",
+                f"{scheme.name}: {task.production.name} is not made of whole {layers}",
                 where=[str(reader.file_of(source))],
-                hint="q4f16_1 and q4f16_3 quantize any checkpoint",
+                hint=hint,
             )
 
 

@@ -148,11 +148,11 @@ def _check_calibration(options: ConvertOptions, scheme: Scheme) -> None:
             raise UsageError("--bits: where bits count is measured on a text", hint="add --calibration auto")
     if options.calibration is not None and options.imatrix is not None:
         raise UsageError("got --calibration and --imatrix; expected one of them")
-    if scheme.float8_inputs and (options.method != "search" or options.imatrix is not None):
+    if scheme.measures_inputs and (options.method != "search" or options.imatrix is not None):
         raise UsageError(
             f"{scheme.name} takes no --imatrix and no other --method", hint="take --calibration auto alone"
         )
-    if scheme.float8_inputs and options.calibration is None:
+    if scheme.measures_inputs and options.calibration is None:
         raise UsageError(
             f"{scheme.name} takes the largest inputs of layers on a text",
             hint="convert_weight --calibration auto, or a file of text",

@@ -10,21 +10,27 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from huggingface_hub import constants, errors, get_session, hf_hub_download, hf_hub_url
+from huggingface_hub import (
+    _CACHED_NO_EXIST,
+    constants,
+    errors,
+    get_session,
+    hf_hub_download,
+    hf_hub_url,
+    try_to_load_from_cache,
+)
 
 from mlc_errors import MLCError, ResourceError, UsageError
 from mlc_toolchain.readers.base import CheckpointError, CheckpointReader, shown
-from mlc_toolchain.readers.bounded_json import read_json_object
 from mlc_toolchain.readers.checkpoint import FORMATS, checked_formats, index_files, open_checkpoint
-from mlc_toolchain.source_base import CONFIG, ModelSource
+from mlc_toolchain.source_base import CONFIG, RepositorySource
 
 PATTERN = re.compile(r"HF://(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
 
 
 @dataclass(frozen=True)
-class HubSource(ModelSource):
+class HubSource(RepositorySource):
     """A repository. Files are downloaded into the Hub's cache on demand, all from one commit.
 
     main: the file that the repository must have; it is downloaded first.
@@ -59,12 +65,12 @@ class HubSource(ModelSource):
             return True
         return False
 
-    def config(self) -> dict[str, Any]:
-        return read_json_object(self.path / CONFIG)
-
     def file(self, name: str) -> Path | None:
+        commit = self.path.name
+        if try_to_load_from_cache(self.name, name, revision=commit) is _CACHED_NO_EXIST:
+            return None
         try:
-            return self._fetch(name, self.path.name)
+            return self._fetch(name, commit)
         except errors.EntryNotFoundError:
             return None
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from mlc_errors import UnsupportedError
 from mlc_toolchain.readers.base import CheckpointReader
 from model_zoo.weight_expr import CheckpointTensor, Concat, Expr, Stack
 from quantization.kept_codes import StoredForm
 from quantization.schemes import Scheme
 
+INPUT_SCALES = "activation_scale"
 QUANTIZED_BITS = 9
 """Tensors stored with at most this many bits per weight, including scales, count as quantized."""
 
@@ -45,10 +47,24 @@ def kept_form(
     """
 
     def joined(kind: str) -> np.ndarray:
+        if kind == INPUT_SCALES:
+            return _shared([(name, _form(reader, name).read(kind)) for name in value.sources()])
         found = value.evaluate(lambda name: _form(reader, name).read(kind))
         return np.swapaxes(found, -1, -2) if transposed else found
 
     return {kind: joined(kind).astype(dtype, copy=False) for kind, dtype in kinds.items()}
+
+
+def _shared(scales: Sequence[tuple[str, np.ndarray]]) -> np.ndarray:
+    """The scales of the inputs of layers that are joined. Raises MLCError if they differ."""
+    (first, found), *others = scales
+    for name, more in others:
+        if not np.array_equal(found, more):
+            raise UnsupportedError(
+                f"{first} and {name} have different scales of their inputs; expected the same, as they are joined",
+                hint="fp8_e4m3fn_bf16_block_scale leaves inputs unrounded",
+            )
+    return found
 
 
 def _form(reader: CheckpointReader, name: str) -> StoredForm:

@@ -1,4 +1,4 @@
-"""Read AWQ, GPTQ and block-scaled fp8 checkpoints under the names of the unquantized model.
+"""Read AWQ, GPTQ and scaled fp8 checkpoints under the names of the unquantized model.
 
 A linear layer ``x`` is stored as ``x.qweight``, ``x.qzeros``, ``x.scales`` (and ``x.g_idx``), or as an fp8 ``x.weight``
 with ``x.weight_scale_inv``. The readers present it as one tensor ``x.weight`` [out, in], read as float32.
@@ -7,8 +7,9 @@ with ``x.weight_scale_inv``. The readers present it as one tensor ``x.weight`` [
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +17,34 @@ import numpy as np
 
 from mlc_toolchain.mxfp4_checkpoint import Mxfp4Checkpoint
 from mlc_toolchain.packed_settings import (
+    AWQSettings,
     BlockSettings,
+    GPTQSettings,
     IntegerSettings,
-    NoSettings,
+    Mxfp4Settings,
     packed_settings,
-    quantization_method,
 )
 from mlc_toolchain.readers.base import CheckpointError, CheckpointReader, TensorInfo
 from quantization import awq
 from quantization.kept_codes import Levels, StoredForm
 
 WORD_BITS = 32
+ONE_SCALE_BLOCK = (128, 128)
+"""The blocks of a matrix with one scale, as in mlc_llm."""
 
 
 def open_packed(reader: CheckpointReader, config: Mapping[str, Any], where: str) -> CheckpointReader:
     """Wrap ``reader`` according to config.json's quantization_config; see ``packed_settings``."""
-    method, settings = quantization_method(config, where), packed_settings(config, where)
-    match settings:
+    match packed_settings(config, where):
         case None:
             return reader
-        case IntegerSettings():
-            return AWQCheckpoint(reader, settings) if method == "awq" else GPTQCheckpoint(reader, settings)
-        case BlockSettings():
+        case AWQSettings() as settings:
+            return AWQCheckpoint(reader, settings)
+        case GPTQSettings() as settings:
+            return GPTQCheckpoint(reader, settings)
+        case BlockSettings() as settings:
             return BlockFp8Checkpoint(reader, settings)
-        case NoSettings():
+        case Mxfp4Settings():
             return Mxfp4Checkpoint(reader)
 
 
@@ -121,7 +126,7 @@ class IntegerCheckpoint(PackedCheckpoint):
     parts = ("qzeros", "scales", "g_idx")
 
     def __init__(self, base: CheckpointReader, settings: IntegerSettings):
-        self._bits, self._group, self._zero_offset = settings.bits, settings.group, settings.zero_offset
+        self._bits, self._group = settings.bits, settings.group
         super().__init__(base)
 
     def group_levels(self, name: str) -> Levels | None:
@@ -214,6 +219,10 @@ class GPTQCheckpoint(IntegerCheckpoint):
     checkpoint_format "gptq" stores zero points minus one. g_idx [in]: the group of each input.
     """
 
+    def __init__(self, base: CheckpointReader, settings: GPTQSettings):
+        self._zero_offset = settings.zero_offset
+        super().__init__(base, settings)
+
     def _sizes(self, rows: int, columns: int) -> tuple[int, int]:
         return columns, rows * WORD_BITS // self._bits
 
@@ -240,25 +249,30 @@ class GPTQCheckpoint(IntegerCheckpoint):
 
 
 class BlockFp8Checkpoint(PackedCheckpoint):
-    """Block-scaled fp8: weight float8 [out, in], multiplied block by block by weight_scale_inv [out / b, in / b]."""
+    """Scaled fp8: weight float8 [out, in], multiplied block by block by weight_scale_inv [out / b, in / b].
+
+    One scale per matrix, which may be called weight_scale, counts as equal scales of blocks. Scales of inputs, one per
+    matrix or block of inputs, are part of the stored form alone.
+    """
 
     main = "weight"
-    parts = ("weight_scale_inv",)
+    parts = ("weight_scale_inv", "weight_scale")
     dropped = ("input_scale", "activation_scale")
 
     def __init__(self, base: CheckpointReader, settings: BlockSettings):
-        self._block = settings.block
+        self._is_blocked, self._block = settings.block is not None, settings.block or ONE_SCALE_BLOCK
+        self._static = settings.static
         super().__init__(base)
 
     def _is_packed(self, stem: str) -> bool:
-        return f"{stem}.weight_scale_inv" in self._held
+        return any(f"{stem}.{part}" in self._held for part in self.parts)
 
     def _shape(self, stem: str) -> tuple[int, ...]:
         return self._base.info(f"{stem}.weight").shape
 
     def _unpacked(self, stem: str) -> np.ndarray:
         weight = self._base.read(f"{stem}.weight").astype(np.float32)
-        scales = self._base.read(f"{stem}.weight_scale_inv").astype(np.float32)
+        scales = self._weight_scales(stem)
         rows, columns = self._block
         for row, start in enumerate(range(0, len(weight), rows)):
             weight[start : start + rows] *= np.repeat(scales[row], columns)[: weight.shape[1]]
@@ -268,14 +282,47 @@ class BlockFp8Checkpoint(PackedCheckpoint):
         stem = self._packed.get(name)
         if stem is None or self._base.info(name).dtype != "float8_e4m3fn":
             return None
-        return StoredForm("block", self._block, lambda kind: self._base.read(f"{stem}.{kind}"))
+        has_input_scales = self._static and self._name_of(stem, self.dropped) is not None
+        return StoredForm("block", self._block, partial(self._stored, stem), has_input_scales)
+
+    def _stored(self, stem: str, kind: str) -> np.ndarray:
+        match kind:
+            case "weight_scale_inv":
+                return self._weight_scales(stem)
+            case "activation_scale":
+                name = self._name_of(stem, self.dropped)
+                assert name is not None
+                return np.broadcast_to(self._base.read(name).astype(np.float32).reshape(-1), self._blocks(stem)[1:])
+        return self._base.read(f"{stem}.{kind}")
+
+    def _weight_scales(self, stem: str) -> np.ndarray:
+        """The scale of every block, float32 [out / b, in / b]."""
+        name = self._name_of(stem, self.parts)
+        assert name is not None
+        scales = self._base.read(name).astype(np.float32)
+        return scales if self._is_blocked else np.broadcast_to(scales.reshape(1, 1), self._blocks(stem))
+
+    def _blocks(self, stem: str) -> tuple[int, ...]:
+        return tuple(-(-size // block) for size, block in zip(self._shape(stem), self._block))
+
+    def _name_of(self, stem: str, kinds: Sequence[str]) -> str | None:
+        return next((name for kind in kinds if (name := f"{stem}.{kind}") in self._held), None)
 
     def _check(self, name: str, stem: str) -> None:
-        shape, scales = (self._base.info(f"{stem}.{kind}").shape for kind in (self.main, *self.parts))
-        if len(shape) != 2 or scales != tuple(-(-size // block) for size, block in zip(shape, self._block)):
-            raise self._error(
-                stem, f"weight {list(shape)} and weight_scale_inv {list(scales)} do not fit {self._block}"
-            )
+        shape, scales = self._shape(stem), self._scales_shape(stem, self.parts)
+        is_scaled = scales == self._blocks(stem) if self._is_blocked else prod(scales) == 1
+        if len(shape) != 2 or not is_scaled:
+            expected = self._block if self._is_blocked else "one scale"
+            raise self._error(stem, f"weight {list(shape)} and weight_scale_inv {list(scales)} do not fit {expected}")
+        if self._name_of(stem, self.dropped) and self._static:
+            inputs = self._scales_shape(stem, self.dropped)
+            if prod(inputs) != 1 and inputs != self._blocks(stem)[1:]:
+                raise self._error(stem, f"weight {list(shape)} and scales of inputs {list(inputs)} do not fit")
+
+    def _scales_shape(self, stem: str, kinds: Sequence[str]) -> tuple[int, ...]:
+        name = self._name_of(stem, kinds)
+        assert name is not None
+        return self._base.info(name).shape
 
 
 def _bit_stream(words: np.ndarray, bits: int) -> np.ndarray:

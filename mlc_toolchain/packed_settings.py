@@ -1,44 +1,81 @@
-"""The ``quantization_config`` of a config.json, checked before any weight is read."""
+"""How a checkpoint is quantized: config.json's ``quantization_config``, or a file of its own. No weight is read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mlc_errors import UnsupportedError
 from mlc_toolchain.readers.base import shown
+from mlc_toolchain.readers.bounded_json import read_json_object
 
 QUANTIZATION = "quantization_config"
 CODE_BITS = (2, 3, 4, 8)
 AWQ_BITS = 4
+METHOD = "quant_method"
+SETTINGS_FILES: Mapping[str, str | None] = {
+    "quantize_config.json": "gptq",
+    "quant_config.json": "awq",
+    "hf_quant_config.json": "modelopt",
+    "quantization_config.json": None,
+}
+"""Files beside config.json with the settings of quantization -> the method of those that do not name it: those of
+AutoGPTQ, AutoAWQ, ModelOpt and AutoRound."""
 LEFT_OUT = "-:"
 """What begins a rule of GPTQ's ``dynamic`` for layers that are not quantized."""
 
 
 @dataclass(frozen=True)
 class IntegerSettings:
-    """bits: of a code. group: consecutive inputs with one scale, -1 for all. zero_offset: zero point minus its stored
-    value."""
+    """bits: of a code. group: consecutive inputs with one scale, -1 for all."""
 
     bits: int
     group: int
-    zero_offset: int = 0
+
+
+class AWQSettings(IntegerSettings):
+    pass
+
+
+@dataclass(frozen=True)
+class GPTQSettings(IntegerSettings):
+    """zero_offset: zero point minus its stored value."""
+
+    zero_offset: int
 
 
 @dataclass(frozen=True)
 class BlockSettings:
-    """block: rows and columns of a block with one scale."""
+    """block: rows and columns of a block with one scale; None for one scale per matrix. static: whether inputs are
+    rounded to float8, too, with scales in the checkpoint."""
 
-    block: tuple[int, int]
-
-
-@dataclass(frozen=True)
-class NoSettings:
-    """Of a method with a single form."""
+    block: tuple[int, int] | None
+    static: bool = False
 
 
-PackedSettings = IntegerSettings | BlockSettings | NoSettings
+class Mxfp4Settings:
+    """MXFP4 has a single form."""
+
+
+PackedSettings = AWQSettings | GPTQSettings | BlockSettings | Mxfp4Settings
+
+
+def with_settings_file(config: Mapping[str, Any], file: Callable[[str], Path | None]) -> dict[str, Any]:
+    """The configuration with ``quantization_config``, which may be in a file of its own instead of config.json.
+
+    file: the path of a file beside config.json, None if there is no such file. Raises UnsupportedError for settings in
+    a file of their own that are not supported.
+    """
+    if config.get(QUANTIZATION) is not None:
+        return dict(config)
+    for name, method in SETTINGS_FILES.items():
+        if path := file(name):
+            found = {**config, QUANTIZATION: {METHOD: method, **read_json_object(path)}}
+            packed_settings(found, str(path))
+            return found
+    return dict(config)
 
 
 def quantization_method(config: Mapping[str, Any], where: str) -> str | None:
@@ -49,10 +86,10 @@ def quantization_method(config: Mapping[str, Any], where: str) -> str | None:
     settings = config.get(QUANTIZATION)
     if settings is None:
         return None
-    method = settings.get("quant_method") if isinstance(settings, Mapping) else None
+    method = settings.get(METHOD) if isinstance(settings, Mapping) else None
     if not isinstance(method, str) or method not in METHODS:
         raise UnsupportedError(
-            f"{QUANTIZATION}.quant_method: got {shown(method)}; expected one of {', '.join(METHODS)}",
+            f"{QUANTIZATION}.{METHOD}: got {shown(method)}; expected one of {', '.join(METHODS)}",
             where=[where],
             hint="convert a checkpoint of the model in one of these forms, or one that is not quantized",
         )
@@ -71,14 +108,14 @@ def unquantized(config: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key != QUANTIZATION}
 
 
-def _awq(settings: Mapping[str, Any], where: str) -> IntegerSettings:
+def _awq(settings: Mapping[str, Any], where: str) -> AWQSettings:
     version, bits = settings.get("version", "gemm"), settings.get("bits", settings.get("w_bit"))
     if not isinstance(version, str) or version.lower() != "gemm" or bits != AWQ_BITS:
         raise UnsupportedError(f"AWQ version {shown(version)}; expected gemm with {AWQ_BITS} bits", where=[where])
-    return _integers(settings, where)
+    return AWQSettings(AWQ_BITS, _group(settings, where))
 
 
-def _gptq(settings: Mapping[str, Any], where: str) -> IntegerSettings:
+def _gptq(settings: Mapping[str, Any], where: str) -> GPTQSettings:
     layout = settings.get("checkpoint_format") or "gptq"
     if settings.get("is_marlin_format"):
         layout = "marlin"
@@ -89,26 +126,31 @@ def _gptq(settings: Mapping[str, Any], where: str) -> IntegerSettings:
     changed = [rule for rule in rules if not str(rule).startswith(LEFT_OUT)]
     if changed:
         raise UnsupportedError(f"dynamic: got {shown(changed[0])}; expected the same bits in all layers", where=[where])
-    return _integers(settings, where, zero_offset=1 if layout == "gptq" else 0)
-
-
-def _integers(settings: Mapping[str, Any], where: str, zero_offset: int = 0) -> IntegerSettings:
     bits = _number(settings, ("bits", "w_bit"), where)
     if bits not in CODE_BITS:
         raise UnsupportedError(f"bits: got {bits}; expected 2, 3, 4 or 8", where=[where])
-    return IntegerSettings(bits, _number(settings, ("group_size", "q_group_size"), where), zero_offset)
+    return GPTQSettings(bits, _group(settings, where), zero_offset=1 if layout == "gptq" else 0)
+
+
+def _group(settings: Mapping[str, Any], where: str) -> int:
+    return _number(settings, ("group_size", "q_group_size"), where)
 
 
 def _fp8(settings: Mapping[str, Any], where: str) -> BlockSettings:
-    block = settings.get("weight_block_size")
-    match block:
+    scheme = settings.get("activation_scheme", "dynamic")
+    if scheme not in ("dynamic", "static"):
+        raise UnsupportedError(f"activation_scheme: got {shown(scheme)}; expected dynamic or static", where=[where])
+    static = scheme == "static"
+    match block := settings.get("weight_block_size"):
+        case None:
+            return BlockSettings(None, static)
         case [int(rows), int(columns)] if 0 < rows < 1 << 20 and 0 < columns < 1 << 20:
-            return BlockSettings((rows, columns))
+            return BlockSettings((rows, columns), static)
     raise UnsupportedError(f"weight_block_size: got {shown(block)}; expected two sizes", where=[where])
 
 
-def _mxfp4(settings: Mapping[str, Any], where: str) -> NoSettings:
-    return NoSettings()
+def _mxfp4(settings: Mapping[str, Any], where: str) -> Mxfp4Settings:
+    return Mxfp4Settings()
 
 
 def _number(settings: Mapping[str, Any], keys: tuple[str, ...], where: str) -> int:

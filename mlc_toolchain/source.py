@@ -13,7 +13,7 @@ from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
 from mlc_toolchain.readers.base import CheckpointReader
 from mlc_toolchain.readers.bounded_json import read_json_object
 from mlc_toolchain.readers.checkpoint import checked_formats, open_checkpoint
-from mlc_toolchain.source_base import CONFIG, ModelSource
+from mlc_toolchain.source_base import CONFIG, ModelSource, RepositorySource
 
 if TYPE_CHECKING:
     from mlc_toolchain.hub import HubSource
@@ -24,14 +24,11 @@ PRESETS = Path(__file__).resolve().parent.parent / "configs" / "models"
 
 
 @dataclass(frozen=True)
-class FolderSource(ModelSource):
+class FolderSource(RepositorySource):
     """A Hugging Face folder with config.json and weights."""
 
     path: Path
     kind = "folder"
-
-    def config(self) -> dict[str, Any]:
-        return read_json_object(self.path / CONFIG)
 
     def file(self, name: str) -> Path | None:
         path = self.path / name

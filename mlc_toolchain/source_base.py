@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
+from mlc_toolchain.packed_settings import with_settings_file
 from mlc_toolchain.readers.base import CheckpointReader
+from mlc_toolchain.readers.bounded_json import read_json_object
 
 CONFIG = "config.json"
 
@@ -28,3 +30,12 @@ class ModelSource(ABC):
     @abstractmethod
     def weights(self, source_format: str = "auto") -> CheckpointReader:
         """Open the checkpoint: every header is checked, no tensor is read."""
+
+
+class RepositorySource(ModelSource):
+    """A folder or repository in Hugging Face's layout."""
+
+    def config(self) -> dict[str, Any]:
+        """config.json with the settings of quantization, which may be in another file; raises UnsupportedError for
+        settings in that file which are not supported."""
+        return with_settings_file(read_json_object(self.path / CONFIG), self.file)

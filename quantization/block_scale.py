@@ -2,7 +2,8 @@
 
 scale = max |w| / largest fp8, in float32        code = fp8(w / scale)        w' = code * scale
 
-Blocks at the ends of a matrix are smaller. The scale of a block of zeros is 1.
+Blocks at the ends of a matrix are smaller. The scale of a block of zeros is 1. Inputs x are rounded likewise if their
+scales are in the checkpoint, one per block of inputs.
 """
 
 from __future__ import annotations
@@ -21,16 +22,22 @@ Blocks = Callable[[], Iterable[np.ndarray]]
 
 
 def tensors(shape: tuple[int, ...], scheme: Scheme, layout: str) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Shape and dtype of the tensors of a weight of ``shape`` [..., N, K]."""
+    """Shape and dtype of the tensors of a weight of ``shape`` [..., N, K]. activation_scale: of blocks of inputs."""
     *outer, outputs, inputs = shape
-    scales = (*outer, -(-outputs // scheme.rows), scheme.groups(inputs))
-    return {"weight": (shape, scheme.storage_dtype), "weight_scale_inv": (scales, "float32")}
+    groups = scheme.groups(inputs)
+    scales = (*outer, -(-outputs // scheme.rows), groups)
+    made: dict[str, tuple[tuple[int, ...], str]] = {
+        "weight": (shape, scheme.storage_dtype),
+        "weight_scale_inv": (scales, "float32"),
+    }
+    return {**made, "activation_scale": ((groups,), "float32")} if scheme.float8_inputs else made
 
 
 def encode_rows(blocks: Blocks, shape: tuple[int, ...], scheme: Scheme, layout: str) -> dict[str, np.ndarray]:
     """Quantize to codes float8 of ``shape`` [..., N, K] and scales float32 [..., ceil(N / rows), ceil(K / group)].
 
-    blocks() yields the weight in pieces of consecutive rows [..., K]. Raises ValueError for NaN and infinities.
+    blocks() yields the weight in pieces of consecutive rows [..., K]; scheme: one without scales of inputs, which only
+    checkpoints have. Raises ValueError for NaN and infinities.
     """
     made = {kind: np.empty(size, np.dtype(dtype)) for kind, (size, dtype) in tensors(shape, scheme, layout).items()}
     codes, scales = (array.reshape(-1, array.shape[-1]) for array in made.values())

@@ -33,15 +33,18 @@ class StoredForm:
 
     kind: kind of the schemes; block: numbers of outputs and inputs that share a scale.
     read: returns a stored tensor by its name in the scheme's layers, with outputs along the first axis.
+    has_input_scales: whether scales of the inputs are stored, too.
     """
 
     kind: str
     block: tuple[int, int]
     read: Callable[[str], np.ndarray]
+    has_input_scales: bool = False
 
     def fits(self, scheme: Scheme) -> bool:
         """Whether the scheme can keep the stored form."""
-        return (self.kind, *self.block) == (scheme.kind, scheme.rows, scheme.group)
+        is_complete = self.has_input_scales or not scheme.float8_inputs
+        return is_complete and (self.kind, *self.block) == (scheme.kind, scheme.rows, scheme.group)
 
 
 def fits(group: int, scheme: Scheme) -> bool:

@@ -12,7 +12,7 @@ from mlc_compiler.nn.layers import with_expert_bias
 from mlc_errors import UnsupportedError
 from quantization import faster_transformer, fp8, group
 from quantization.schemes import HEAD, TABLE, Scheme
-from quantization.stored_layers import StoredExperts, StoredLinear
+from quantization.stored_layers import StoredExperts, StoredLinear, rounded_to_float8
 
 
 @dataclass(frozen=True)
@@ -120,12 +120,8 @@ class PerTensorQuantized(nn.Module):
         self.scheme = scheme
 
     def rounded(self, x: Tensor) -> Tensor:
-        """The input x rounded to float8 with its scale, if the scheme rounds inputs; computed in float32."""
-        if not self.scheme.float8_inputs:
-            return x
-        top, scale = fp8.largest_code(self.scheme), self.q_calibration_scale
-        codes = op.clip(x.astype("float32") / scale, -top, top).astype(self.scheme.storage_dtype)
-        return (codes.astype("float32") * scale).astype(x.dtype)
+        """The input x rounded to float8 with its scale, if the scheme rounds inputs."""
+        return rounded_to_float8(x, self.q_calibration_scale, self.scheme) if self.scheme.float8_inputs else x
 
     def scaled(self, y: Tensor) -> Tensor:
         """Multiply the result of a matmul with the codes by the scale."""

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from mlc_compiler.tir.code_words import CodeWords
-from mlc_errors import UnsupportedError, UsageError
+from mlc_errors import UsageError
 
 HEAD, TABLE = "head", "table"
 
@@ -32,7 +32,8 @@ class Scheme:
     rounding: "model" rounds every step to model_dtype, "float32" computes in float32.
     search: scales minimize the squared error instead of being derived from the largest weight.
     scaled: whether there is a scale; only an fp8 scheme may have none.
-    float8_inputs: whether inputs of matmuls are also rounded to ``storage_dtype``, with scales measured on a text.
+    float8_inputs: whether inputs of matmuls are also rounded to ``storage_dtype``, with scales that are measured on a
+        text ("fp8") or stored in the checkpoint ("block").
     values: the codebook, an integer level in [-128, 127] for each code; without one, levels are code - zero_point.
     parts: (shell pattern of layer paths, or a role; name of the scheme for these layers). The first match is
         used. Roles: HEAD is an output head or a tied embedding table; TABLE is any other embedding table.
@@ -75,11 +76,16 @@ class Scheme:
         return max(self.values, default=self.zero_point)
 
     @property
+    def measures_inputs(self) -> bool:
+        """Whether scales of float8 inputs are measured on a text."""
+        return self.float8_inputs and self.kind == "fp8"
+
+    @property
     def can_calibrate(self) -> bool:
         """Whether calibration applies: to codes of 4 to 6 bits, and to scales of float8 inputs."""
         parts = [SCHEMES[name] for _, name in self.parts]
         coded = (self.kind, self.model_dtype) == ("group", "float16") and self.bits in (4, 5, 6)
-        own = coded or self.float8_inputs
+        own = coded or self.measures_inputs
         return own or any(part.can_calibrate for part in parts)
 
     @property
@@ -120,6 +126,8 @@ def _without_ends(scheme: Scheme) -> Scheme:
     return replace(scheme, quantize_embedding=False, quantize_final_fc=False)
 
 
+_BLOCKS = _without_ends(Scheme("fp8_e4m3fn_bf16_block_scale", "block", "bfloat16", 8, 128, "float8_e4m3fn", rows=128))
+
 IQ4_NL = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 """The codebook of llama.cpp's IQ4_NL: denser around 0, where most weights are."""
 
@@ -151,27 +159,19 @@ SCHEMES = {
         _fp8("e4m3_e4m3_f16", "float8_e4m3fn", scaled=True),
         replace(_fp8("e4m3_e4m3_f16_max_calibrate", "float8_e4m3fn", scaled=True), float8_inputs=True),
         _fp8("e5m2_e5m2_f16", "float8_e5m2", scaled=False),
-        _without_ends(Scheme("fp8_e4m3fn_bf16_block_scale", "block", "bfloat16", 8, 128, "float8_e4m3fn", rows=128)),
+        _BLOCKS,
+        replace(_BLOCKS, name="fp8_e4m3fn_bf16_block_scale_static_activation", float8_inputs=True),
         _without_ends(Scheme("q4f16_autoawq", "awq", "float16", 4, 128, layout="KN")),
         Scheme("q4f16_ft", "ft", "float16", 4, 32, "int8", layout="FT"),
     )
 }
 ALIASES = {"q4f16": "q4f16_1", "q4f32": "q4f32_1", "q4bf16": "q4bf16_1", "q3f16": "q3f16_1", "q8f16": "q8f16_1"}
 
-REFUSED = {
-    "fp8_e4m3fn_bf16_block_scale_static_activation": (
-        "it computes in float8 activations with the checkpoint's scales",
-        "fp8_e4m3fn_bf16_block_scale",
-    ),
-}
-"""Unsupported schemes of mlc_llm: the reason, and the scheme to use instead."""
-
 
 def get_scheme(name: str) -> Scheme:
     """The scheme called ``name`` (or its short form), or a mixture ``NAME,PATTERN=NAME,…`` of group schemes.
 
-    PATTERN: see ``Scheme.parts``. Raises UsageError with the list of names, UnsupportedError for a scheme of mlc_llm
-    that this compiler lacks.
+    PATTERN: see ``Scheme.parts``. Raises UsageError with the list of names.
     """
     base, *parts = name.split(",")
     return _mixture(_named(base), parts) if parts else _named(base)
@@ -198,9 +198,6 @@ def _mixture(base: Scheme, texts: Sequence[str]) -> Scheme:
 
 
 def _named(name: str) -> Scheme:
-    if name in REFUSED:
-        reason, instead = REFUSED[name]
-        raise UnsupportedError(f"quantization {name} is not supported: {reason}", hint=f"take {instead}")
     scheme = SCHEMES.get(ALIASES.get(name, name))
     if scheme is None:
         near = get_close_matches(name, SCHEMES, n=2)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 from mlc_compiler import build, nn
 from mlc_compiler.backends.cuda.images import find_assembler, llvm_modules
@@ -16,9 +18,11 @@ from mlc_compiler.nn import spec
 from mlc_compiler.pipeline import pipeline, run_passes
 from mlc_compiler.sim.driver import SimulatedDriver
 from mlc_compiler.target import Target
+from mlc_errors import UnsupportedError
 from quantization.codecs import codec
 from quantization.rewrite import quantize_model
 from quantization.schemes import get_scheme
+from quantization.stored_layers import StoredLinear
 from tests.gpu.executors import SIMULATED, Executor
 
 NAMES = ["fp8_e4m3fn_bf16_block_scale", "q4f16_autoawq"]
@@ -95,3 +99,34 @@ def random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.n
     if dtype == "uint32":
         return rng.integers(0, 1 << 32, shape, "uint32")
     return rng.standard_normal(shape).astype(to_numpy(dtype))
+
+
+STATIC = "fp8_e4m3fn_bf16_block_scale_static_activation"
+
+
+def test_inputs_are_rounded_with_stored_scales() -> None:
+    """As torch's float8 rounds and saturates them; every block of inputs has its scale, the last one is short."""
+    inputs, rng = 200, np.random.default_rng(3)
+    layer = StoredLinear(nn.Linear(inputs, N, bias=False), get_scheme(STATIC))
+    given = {"x": spec.Tensor([ROWS, inputs], "float32")}
+    mod, parameters = layer.export(spec.ModuleSpec({"main": spec.Function(layer.forward, given, "plain", {})}))
+    x = (rng.standard_normal((ROWS, inputs)) * 3).astype(np.float32)
+    weight = (rng.standard_normal((N, inputs)) * 50).astype(ml_dtypes.float8_e4m3fn)
+    scales = rng.uniform(0.001, 0.003, (2, 2)).astype(np.float32)
+    input_scales = np.array([0.004, 0.1], np.float32)
+    assert (np.abs(x[:, :128]) > 448 * input_scales[0]).sum() > 100
+    stored = {"weight": weight, "weight_scale_inv": scales, "activation_scale": input_scales}
+    got = build(mod)["main"](x, *(stored[name] for name in parameters))
+
+    expected = np.zeros((ROWS, N), np.float32)
+    for block, scale in enumerate(input_scales):
+        columns = slice(128 * block, min(128 * (block + 1), inputs))
+        codes = (torch.from_numpy(x[:, columns]) / scale).clamp(-448, 448).to(torch.float8_e4m3fn)
+        of_rows = np.repeat(scales[:, block], 128)[:N]
+        expected += codes.float().numpy() @ weight[:, columns].astype(np.float32).T * scale * of_rows
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_experts_have_no_form_with_scales_of_inputs() -> None:
+    with pytest.raises(UnsupportedError, match="has no form for layers of experts"):
+        quantize_model(Two(), get_scheme(STATIC))

@@ -1,6 +1,8 @@
 """Reference writers of AWQ and GPTQ layouts, one code at a time."""
 
+import ml_dtypes
 import numpy as np
+import torch
 
 
 def awq_words(codes):
@@ -50,3 +52,9 @@ def gptq_tensors(name, codes, zeros, scales, bits, index=None, offset=1):
         f"{name}.scales": np.ascontiguousarray(scales.T),
     }
     return made if index is None else {**made, f"{name}.g_idx": index.astype(np.int32)}
+
+
+def as_torch(array: np.ndarray) -> torch.Tensor:
+    if array.dtype == ml_dtypes.float8_e4m3fn:
+        return torch.from_numpy(array.view(np.uint8)).view(torch.float8_e4m3fn)
+    return torch.from_numpy(np.ascontiguousarray(array))

@@ -114,13 +114,14 @@ def hub():
     renamed = {**source, "config.json": source["config.json"].replace(b'"llama"', b'"unheard_of"')}
     marlin = {"quant_method": "gptq", "bits": 4, "group_size": 32, "checkpoint_format": "marlin"}
     packed = json.dumps({**json.loads(source["config.json"]), "quantization_config": marlin}).encode()
+    own_file = {**source, "quantize_config.json": json.dumps({"bits": 5, "group_size": 32}).encode()}
     sharded = {name: data for name, data in source.items() if name != "model.safetensors"}
     names = json.loads(source["model.safetensors"][8 : 8 + int.from_bytes(source["model.safetensors"][:8], "little")])
     weight_map = {name: "weights.safetensors" for name in names if name != "__metadata__"}
     sharded["model.safetensors.index.json"] = json.dumps({"weight_map": weight_map}).encode()
     complete = {**sharded, "weights.safetensors": source["model.safetensors"]}
     repositories = {"tiny/llama": source, "tiny/new": renamed, "tiny/sharded": complete, "tiny/incomplete": sharded}
-    repositories["tiny/marlin"] = {**source, "config.json": packed}
+    repositories |= {"tiny/marlin": {**source, "config.json": packed}, "tiny/own_file": own_file}
     hub = Hub({**repositories, "tiny/compiled": files_of(REFERENCE / "q4f16_1")})
     yield hub
     hub.server.shutdown()
@@ -178,12 +179,19 @@ def test_shards_are_fetched_by_the_index(hub, convert, tmp_path):
     assert sorted(hub.fetched()) == ["config.json", "model.safetensors.index.json", "weights.safetensors"]
 
 
-@pytest.mark.parametrize(("name", "problem"), [("new", "unheard_of"), ("marlin", "checkpoint_format: got 'marlin'")])
-def test_an_unsupported_model_is_refused_before_its_weights_are_fetched(name, problem, hub, convert, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "problem", "files"),
+    [
+        ("new", "unheard_of", ["config.json"]),
+        ("marlin", "checkpoint_format: got 'marlin'", ["config.json"]),
+        ("own_file", "bits: got 5", ["config.json", "quantize_config.json"]),
+    ],
+)
+def test_an_unsupported_model_is_refused_before_its_weights_are_fetched(name, problem, files, hub, convert, tmp_path):
     refused = convert(f"HF://tiny/{name}")
     assert refused.returncode == 3
     assert problem in refused.stderr
-    assert hub.fetched() == ["config.json"]
+    assert hub.fetched() == files
     assert not (tmp_path / "out").exists()
 
 

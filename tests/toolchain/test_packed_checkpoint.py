@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
+from safetensors.torch import save_file
 
 from mlc_errors import MLCError, UnsupportedError, UsageError
 from mlc_runtime import LLM
@@ -14,9 +15,11 @@ from mlc_toolchain.packed_checkpoint import open_packed
 from mlc_toolchain.packed_settings import unquantized
 from mlc_toolchain.readers.base import CheckpointError
 from mlc_toolchain.readers.safetensors import SafetensorsReader
+from mlc_toolchain.source import resolve_source
 from quantization.group import decode
 from quantization.schemes import SCHEMES
 from tests.toolchain import packing
+from tests.toolchain.packing import as_torch
 from tests.toolchain.test_convert_weight import tensors_of
 
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "zero_point": True}
@@ -88,6 +91,51 @@ def test_fp8_blocks_are_scaled(tmp_path):
     assert reader.read("b.weight").astype(np.float32) == [1.0]
 
 
+def test_fp8_with_one_scale(tmp_path):
+    """Published files call it weight_scale_inv or weight_scale; it multiplies in both."""
+    codes = np.random.default_rng(0).standard_normal((130, 5)).astype(ml_dtypes.float8_e4m3fn)
+    scales = {"a.weight_scale_inv": np.float32(0.5).reshape(()), "b.weight_scale": np.full(1, 0.25, np.float32)}
+    stored = {"a.weight": codes, "b.weight": codes.copy(), **scales, "b.input_scale": np.ones(1, np.float32)}
+    save_file({name: as_torch(array) for name, array in stored.items()}, tmp_path / "model.safetensors")
+    config = {"quantization_config": {"quant_method": "fp8", "activation_scheme": "static"}}
+    reader = open_packed(SafetensorsReader(tmp_path / "model.safetensors"), config, "config.json")
+    assert sorted(reader.names()) == ["a.weight", "b.weight"]
+    for name, scale in (("a.weight", 0.5), ("b.weight", 0.25)):
+        np.testing.assert_array_equal(reader.read(name), codes.astype(np.float32) * np.float32(scale))
+        assert reader.stored_form(name).read("weight_scale_inv").tolist() == [[scale], [scale]]
+    assert [reader.stored_form(name).has_input_scales for name in ("a.weight", "b.weight")] == [False, True]
+
+
+OWN_FILES = {
+    "quantize_config.json": ({"bits": 5, "group_size": 32}, "bits: got 5"),
+    "quant_config.json": ({"w_bit": 4, "q_group_size": 128, "version": "GEMV"}, "AWQ version 'GEMV'"),
+    "hf_quant_config.json": ({"quantization": {"quant_algo": "NVFP4"}}, "quant_method: got 'modelopt'"),
+    "quantization_config.json": ({"quant_method": "auto-round", "bits": 4}, "quant_method: got 'auto-round'"),
+}
+
+
+@pytest.mark.parametrize("name", OWN_FILES)
+def test_settings_in_a_file_of_their_own_are_refused_by_its_name(name, tmp_path):
+    settings, message = OWN_FILES[name]
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / name).write_text(json.dumps(settings))
+    with pytest.raises(UnsupportedError, match=message) as caught:
+        resolve_source(str(tmp_path)).config()
+    assert caught.value.where == (str(tmp_path / name),)
+
+
+@pytest.mark.parametrize(("name", "settings"), [("quant_config.json", AWQ), ("quantize_config.json", gptq())])
+def test_settings_in_a_file_of_their_own_are_those_of_config_json(name, settings, tmp_path):
+    packed_llama(tmp_path / "source", settings, zero=8)
+    convert_weight(ConvertOptions(str(tmp_path / "source"), "q4f16_1", tmp_path / "out"))
+    config = json.loads((tmp_path / "source" / "config.json").read_text())
+    own = config.pop("quantization_config")
+    (tmp_path / "source" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "source" / name).write_text(json.dumps({k: v for k, v in own.items() if k != "quant_method"}))
+    convert_weight(ConvertOptions(str(tmp_path / "source"), "q4f16_1", tmp_path / "again"))
+    assert (tmp_path / "again/params_shard_0.bin").read_bytes() == (tmp_path / "out/params_shard_0.bin").read_bytes()
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -103,8 +151,8 @@ def test_fp8_blocks_are_scaled(tmp_path):
         {**gptq(), "is_marlin_format": True},
         {**gptq(), "dynamic": {"-:.*head": {}, "+:.*down": {"bits": 8}}},
         {**gptq(), "dynamic": 5},
-        {"quant_method": "fp8"},
         {"quant_method": "fp8", "weight_block_size": [0, 128]},
+        {"quant_method": "fp8", "activation_scheme": "other"},
     ],
 )
 def test_other_kinds_are_unsupported_by_their_configuration(settings):

@@ -19,9 +19,11 @@ from mlc_toolchain.convert_weight import ConvertOptions, convert_weight
 from mlc_toolchain.gen_config import GenConfigOptions, gen_config
 from tests.model_zoo.interpreted import hf_logits
 from tests.toolchain import packing
+from tests.toolchain.packing import as_torch
 from tests.toolchain.test_convert_weight import tensors_of
 
 BLOCK, AWQ = "fp8_e4m3fn_bf16_block_scale", "q4f16_autoawq"
+STATIC = f"{BLOCK}_static_activation"
 SETTINGS = {
     BLOCK: {"quant_method": "fp8", "weight_block_size": [128, 128]},
     AWQ: {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm", "zero_point": True},
@@ -83,12 +85,6 @@ def write(folder: Path, tensors: Arrays, config: dict) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 
 
-def as_torch(array: np.ndarray) -> torch.Tensor:
-    if array.dtype == ml_dtypes.float8_e4m3fn:
-        return torch.from_numpy(array.view(np.uint8)).view(torch.float8_e4m3fn)
-    return torch.from_numpy(np.ascontiguousarray(array))
-
-
 def logits(source: Path, scheme: str, output: Path) -> np.ndarray:
     convert_weight(ConvertOptions(str(source), scheme, output))
     gen_config(GenConfigOptions(str(source), scheme, output))
@@ -120,6 +116,65 @@ def test_weights_whose_blocks_do_not_meet_are_quantized_again(tmp_path: Path) ->
     fused, kept = "model.layers.0.self_attn.qkv_proj.weight", "model.layers.0.mlp.down_proj.weight"
     assert made["stored"][fused].tobytes() == made["plain"][fused].tobytes()
     assert made["stored"][kept].tobytes() == stored[kept].tobytes() != made["plain"][kept].tobytes()
+
+
+def as_static(folder: Path, stored: Arrays, input_scales: dict[str, float]) -> Arrays:
+    """The checkpoint in ``folder`` with one scale for the weights and one for the inputs of every layer."""
+    made = {}
+    for name, array in stored.items():
+        if name.endswith("weight_scale_inv"):
+            layer = name.removesuffix(".weight_scale_inv")
+            made[name] = array.mean().reshape(())
+            made[f"{layer}.activation_scale"] = np.float32(input_scales[layer.rpartition(".")[2]]).reshape(())
+        else:
+            made[name] = array
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8", "activation_scheme": "static", "weight_block_size": None}
+    save_file({name: as_torch(array) for name, array in made.items()}, folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config))
+    return made
+
+
+QKV, GATE_UP = dict.fromkeys(("q_proj", "k_proj", "v_proj"), 0.011), dict.fromkeys(("gate_proj", "up_proj"), 0.009)
+INPUT_SCALES = {**QKV, "o_proj": 0.002, **GATE_UP, "down_proj": 0.003}
+
+
+def test_inputs_are_rounded_with_the_scales_of_the_checkpoint(tmp_path: Path) -> None:
+    """As in Ministral 3's files; in torch, each layer's inputs are rounded before."""
+    stored, plain = llama(tmp_path, BLOCK)
+    stored = as_static(tmp_path / "stored", stored, INPUT_SCALES)
+    got = logits(tmp_path / "stored", STATIC, tmp_path / "out")
+    made = tensors_of(tmp_path / "out")
+    assert made["model.layers.0.mlp.down_proj.activation_scale"].tolist() == [np.float32(0.003)] * 2
+    assert made["model.layers.0.self_attn.qkv_proj.activation_scale"].tolist() == [np.float32(0.011)]
+    model = LlamaForCausalLM.from_pretrained(plain).float().eval()
+    for name, layer in model.named_modules():
+        if f"{name}.weight_scale_inv" in stored:
+            scale = float(stored[f"{name}.activation_scale"])
+            weight = stored[f"{name}.weight"].astype(np.float32) * stored[f"{name}.weight_scale_inv"]
+            layer.weight.data = torch.from_numpy(weight)
+            layer.register_forward_pre_hook(lambda _, inputs, scale=scale: (rounded(inputs[0], scale),))
+    expected = hf_logits(model, IDS)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=2e-3 * np.abs(expected).max())
+
+
+def rounded(x: torch.Tensor, scale: float) -> torch.Tensor:
+    return (x / scale).clamp(-448, 448).to(torch.float8_e4m3fn).float() * scale
+
+
+@pytest.mark.parametrize(
+    ("scales", "message"),
+    [
+        ({**INPUT_SCALES, "k_proj": 0.012}, "q_proj.weight and model.layers.0.self_attn.k_proj.weight have different"),
+        (None, "down_proj.weight is not made of whole float8 layers with blocks of 128 x 128 and scales of their"),
+    ],
+)
+def test_checkpoints_whose_scales_of_inputs_do_not_fit(scales: dict | None, message: str, tmp_path: Path) -> None:
+    stored, _ = llama(tmp_path, BLOCK)
+    if scales:
+        as_static(tmp_path / "stored", stored, scales)
+    with pytest.raises(UnsupportedError, match=message):
+        convert_weight(ConvertOptions(str(tmp_path / "stored"), STATIC, tmp_path / "out"))
 
 
 def test_other_checkpoints_are_no_source_of_awq_codes(tmp_path: Path) -> None:
