@@ -5,7 +5,8 @@ python benchmarks/evaluation.py CHECKPOINT --scratch DIR q0f16 q4f16_1 q4f16_nl+
 A name is a scheme of this project, ``+calibration`` for ``--calibration auto``, or a type of llama.cpp. The text is
 Newton's *Opticks*, of 1730. Divergences are from this project's float32 library without quantized activations (q0f32,
 ``--opt act=exact``), whose log-probabilities are cached below ``--scratch``. Each row is saved when it is measured;
-existing rows are not measured again. ``SCHEME@act=exact`` compiles with other options than the default.
+existing rows are not measured again. ``SCHEME@act=exact`` compiles with other options than the default. The
+table of docs/evaluation.md is printed at the end.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from accuracy_peers import LLAMA_CPP, PeerWeights
@@ -136,11 +138,39 @@ def about(windows: Windows) -> dict[str, object]:
     return {"text": "Newton, Opticks, 1730", **counts}
 
 
-def saved(path: Path, windows: Windows) -> list[dict[str, object]]:
+def saved(path: Path, windows: Windows) -> list[dict[str, Any]]:
     """The rows of a file of results; none of one with other windows."""
     kept = json.loads(path.read_text()) if path.is_file() else {}
-    rows: list[dict[str, object]] = kept.pop("rows", [])
+    rows: list[dict[str, Any]] = kept.pop("rows", [])
     return rows if kept == about(windows) else []
+
+
+def table(results: dict[str, Any]) -> str:
+    """The rows of a file of results in Markdown, the largest files first, then the smallest divergence."""
+    rows = sorted(results["rows"], key=lambda row: (-round(row["megabytes"]), row["divergence"]["mean"]))
+    head = ["| weights | MB | perplexity | KL | 99 % | same token |", "|---|---|---|---|---|---|"]
+    return "\n".join([*head, *map(_table_row, rows)])
+
+
+def _table_row(row: dict[str, Any]) -> str:
+    divergence = Divergence(**row["divergence"])
+    digits = 4 if divergence.mean > 0.001 else 7
+    cells = [
+        *(_title(row["name"]), f"{row['megabytes']:.1f}", f"{row['perplexity']:.3f} ± {row['error']:.3f}"),
+        f"{divergence.mean:.{digits}f} ± {divergence.error:.{digits}f}",
+        *(f"{divergence.p99:.{digits}f}", f"{100 * divergence.same_top:.1f} %"),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _title(name: str) -> str:
+    if name.startswith(LLAMA_CPP):
+        return name.replace(":", " ")
+    scheme, _, opt = name.partition("@")
+    options = [f"`{scheme.removesuffix(CALIBRATION)}`"]
+    options += ["`--calibration auto`"] if scheme.endswith(CALIBRATION) else []
+    options += [f"`--opt {opt}`"] if opt else []
+    return " ".join(options)
 
 
 def main() -> None:
@@ -164,6 +194,7 @@ def main() -> None:
         print(f"{name}: {row.perplexity:.3f} +- {row.error:.3f}, KL {row.divergence.mean:.5f}", flush=True)
         rows.append(asdict(row))
         args.output.write_text(json.dumps({**about(windows), "rows": rows}, indent=1) + "\n")
+    print(table({"rows": rows}))
 
 
 if __name__ == "__main__":
