@@ -54,12 +54,13 @@ def debug_chat(
     The model is compiled again with the same kernels and a call of an observer after each. The exit status
     is 1 if a result has a NaN or an infinity, or if a kernel departs.
     """
-    from mlc_evaluation.comparison import compare_with_transformers
+    from mlc_evaluation.comparison import check_tolerance, compare_with_transformers
     from mlc_evaluation.debug_chat import check_request, prompt_ids, write_kernels
     from mlc_evaluation.transformers_model import TransformersModel, checkpoint_path
 
     if debug_dir is None and compare is None:
         raise UsageError("nothing to do", hint="give --debug-dir DIR, --compare hf:PATH, or both")
+    check_tolerance(tolerance)
     if plot is not None:
         if compare is None:
             raise UsageError("--plot is for --compare", hint="add --compare hf:PATH")

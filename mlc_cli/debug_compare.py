@@ -48,9 +48,18 @@ def debug_compare(
     Each result is searched for among the results of the other library, which may be fused differently. The
     exit status is 1 if a kernel departs.
     """
-    from mlc_evaluation.comparison import compare_libraries, first_tokens, kernel_results, library_tolerance
+    from mlc_evaluation.comparison import (
+        check_tolerance,
+        compare_libraries,
+        first_tokens,
+        kernel_results,
+        library_tolerance,
+    )
     from mlc_evaluation.debug_chat import prompt_ids
+    from mlc_runtime.metadata import read_metadata
 
+    check_tolerance(tolerance)
+    read_metadata(reference)  # raises where it is no library
     files = files_for_cpu(model, preparing, threads)
     with running.observed(replace(files, library=reference), as_json) as llm:
         ids = first_tokens(llm, prompt_ids(llm, prompt))

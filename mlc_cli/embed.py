@@ -12,7 +12,7 @@ import click
 from mlc_cli import console, running
 from mlc_cli.options import FILE, json_option
 from mlc_cli.preparing import model_options
-from mlc_errors import MLCError, UsageError
+from mlc_errors import UsageError
 from mlc_files import check_writable
 
 if TYPE_CHECKING:
@@ -97,12 +97,9 @@ def _texts(texts: Sequence[str], file: Path | None) -> list[str]:
 
 
 def _content(file: Path | None) -> str:
-    if file is None:
-        return console.standard_input()
-    try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise MLCError(f"the file is not UTF-8 at byte {error.start}", where=[str(file)]) from None
+    from mlc_toolchain.text_files import read_text
+
+    return console.standard_input() if file is None else read_text(file)
 
 
 def _write(output: Path | None, texts: Sequence[str], vectors: np.ndarray) -> None:

@@ -68,6 +68,8 @@ def evaluate(
         raise UsageError("nothing to evaluate", hint="give --text FILE, --choices FILE, or both")
     if against and text is None:
         raise UsageError("--against measures a divergence on a text", hint="give --text FILE")
+    if len({model, *compare}) <= len(compare):
+        raise UsageError("--compare: a model is named twice")
     check_windows(window, windows)
     content = read_text(text) if text else ""
     questions = read_questions(choices) if choices else []
@@ -81,8 +83,6 @@ def evaluate(
         models: dict[str, Scorer] = {model: CompiledScorer(llm)}
         models |= {name: CompiledScorer(opened(name, others)) for name in compare}
         report, answers = None, {}
-        if len(models) <= len(compare):
-            raise UsageError("--compare: a model is named twice")
         if text:
             found = windows_of(content, llm.tokenizer, window, windows)
             reference = (against, _reference(against, model, opened)) if against else None

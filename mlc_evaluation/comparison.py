@@ -7,16 +7,17 @@ wrong one are wrong too: the first kernel after the last one that matches a refe
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from math import gcd
 from typing import Any
 
 import numpy as np
 
+from mlc_errors import UsageError
 from mlc_evaluation.kernel_calls import KernelCall, KernelCalls, is_float, stored_rows
 from mlc_evaluation.transformers_model import ReferenceValue, TransformersModel
 from mlc_runtime.llm import LLM
@@ -79,6 +80,12 @@ class Comparison:
     layer: int | None = None
     last: str = ""
     expected: str = ""
+
+
+def check_tolerance(tolerance: float | None) -> None:
+    """Raise UsageError for a tolerance that is negative or not finite."""
+    if tolerance is not None and not 0.0 <= tolerance < math.inf:
+        raise UsageError(f"--tolerance: got {tolerance:g}; expected a number of at least 0")
 
 
 def compare_with_transformers(
@@ -158,7 +165,7 @@ def _distance(expected: Array, values: Sequence[Array]) -> float:
     """The minimum norm of ``expected - columns`` over ranges of columns of ``values``; infinity if none is as wide."""
     width, least = expected.shape[1], np.inf
     for value in values:
-        step = gcd(width, value.shape[1])
+        step = math.gcd(width, value.shape[1])
         for first in range(0, value.shape[1] - width + 1, step):
             with np.errstate(invalid="ignore", over="ignore"):
                 distance = float(np.linalg.norm(value[:, first : first + width] - expected))

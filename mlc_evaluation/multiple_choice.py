@@ -59,19 +59,25 @@ def _question(path: Path, number: int, line: str) -> Question:
         if not isinstance(entry, dict):
             raise ValueError("expected a JSON object")
         if "query" in entry:
-            question = Question(entry["query"], tuple(entry["choices"]), int(entry["gold"]))
+            question = Question(entry["query"], _texts(entry["choices"]), int(entry["gold"]))
         else:
             labels, texts = entry["choices"]["label"], entry["choices"]["text"]
             if entry["answerKey"] not in labels:
                 raise ValueError(f"answerKey is {entry['answerKey']!r}; expected one of {labels}")
             right = labels.index(entry["answerKey"])
-            question = Question(f"Question: {entry['question']}\nAnswer:", tuple(texts), right)
+            question = Question(f"Question: {entry['question']}\nAnswer:", _texts(texts), right)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
         raise MLCError(f"{path}, line {number}: no question: {reason}") from None
     if problem := _problem(question):
         raise MLCError(f"{path}, line {number}: {problem}")
     return question
+
+
+def _texts(choices: object) -> tuple[Any, ...]:
+    if not isinstance(choices, list):
+        raise ValueError(f"choices are {choices!r}; expected a list of texts")
+    return tuple(choices)
 
 
 def _problem(question: Question) -> str:

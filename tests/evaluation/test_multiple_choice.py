@@ -29,6 +29,8 @@ def test_both_forms(tmp_path: Path) -> None:
         ('{"query": "a", "choices": ["x", 3], "gold": 0}', "a choice is 3; expected a text that is not empty"),
         ('{"query": "a", "choices": ["", "b"], "gold": 0}', "a choice is ''; expected a text that is not empty"),
         ('{"query": 3, "choices": ["a", "b"], "gold": 0}', "query is 3; expected a text"),
+        ('{"query": "a", "choices": "xy", "gold": 0}', "no question: choices are 'xy'; expected a list of texts"),
+        (ARC.replace('["a", "b"]', '"ab"') % "A", "no question: choices are 'ab'; expected a list of texts"),
         ("", "has no questions"),
     ],
 )
