@@ -4,9 +4,9 @@ python benchmarks/evaluation.py CHECKPOINT --scratch DIR q0f16 q4f16_1 q4f16_nl+
 
 A name is a scheme of this project, ``+calibration`` for ``--calibration auto``, or a type of llama.cpp. The text is
 Newton's *Opticks*, of 1730. Divergences are from this project's float32 library without quantized activations (q0f32,
-``--opt act=exact``), whose log-probabilities are cached below ``--scratch``. Each row is saved when it is measured;
-existing rows are not measured again. ``SCHEME@act=exact`` compiles with other options than the default. The
-table of docs/evaluation.md is printed at the end.
+``--opt act=exact``), whose log-probabilities are cached below ``--scratch``. So are the scores of every window: a run
+that is interrupted, or repeated with more windows, continues. ``SCHEME@act=exact`` compiles with other options than the
+default. The table of docs/evaluation.md is printed at the end.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from accuracy_texts import book
 from mlc_compiler.optimization import DEFAULT_LEVEL
 from mlc_evaluation.perplexity import Divergence, Windows, divergence_of, standard_error, windows_of
 from mlc_evaluation.scorers import CompiledScorer
+from mlc_files import whole_file
 from mlc_runtime import LLM
 from mlc_toolchain.compile import CompileOptions, compile_model
 from mlc_toolchain.convert_weight import ConvertOptions, convert_weight
@@ -36,6 +37,8 @@ from mlc_toolchain.model_sizes import SizeOverrides
 RESULTS = Path(__file__).resolve().parent / "results" / "evaluation.json"
 REFERENCE = "q0f32@act=exact"
 CALIBRATION = "+calibration"
+BLOCK = 8
+"""Windows whose log-probabilities llama.cpp writes to a file at a time."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +68,15 @@ class Models:
             folder, library = self._folder(name.partition("@")[0]), self._library(name)
             size = sum(path.stat().st_size for path in folder.glob("params_shard_*"))
             return self._of_ours(folder, library, windows), size / 1e6
-        file, made = self._peers.file(name.partition(":")[2]), self._scratch / "peer.npy"
-        ids = self._scratch / "windows.npy"
-        np.save(ids, np.array(windows.ids, np.int32))
-        self._peers.run("peers.log_probabilities", file, ids, str(windows.first), made, str(self._threads))
-        return iter(np.load(made, mmap_mode="r")), file.stat().st_size / 1e6
+        file = self._peers.file(name.partition(":")[2])
+        return self._of_peer(file, windows), file.stat().st_size / 1e6
+
+    def _of_peer(self, file: Path, windows: Windows) -> Iterator[np.ndarray]:
+        ids, made = self._scratch / "windows.npy", self._scratch / "peer.npy"
+        for begin in range(0, len(windows.ids), BLOCK):
+            np.save(ids, np.array(windows.ids[begin : begin + BLOCK], np.int32))
+            self._peers.run("peers.log_probabilities", file, ids, str(windows.first), made, str(self._threads))
+            yield from np.load(made, mmap_mode="r")
 
     def _of_ours(self, folder: Path, library: Path, windows: Windows) -> Iterator[np.ndarray]:
         with LLM(folder, library, num_threads=self._threads) as llm:
@@ -97,19 +104,30 @@ class Models:
         return library
 
 
-def measured(name: str, size: float, found: Iterator[np.ndarray], windows: Windows, reference: np.ndarray) -> Row:
-    """Score a model. found: log-probabilities of each window; reference: float32 [windows, positions, V]."""
-    nll, kl, same = [], [], []
-    for ids, log_q, stored in zip(windows.ids, found, reference, strict=True):
-        log_p, log_q = stored.astype(np.float64), log_q.astype(np.float64)
-        expected = np.array(ids[windows.first + 1 :])
-        nll.append(-log_q[np.arange(len(expected)), expected])
-        kl.append((np.exp(log_p) * (log_p - log_q)).sum(-1))
-        same.append(log_p.argmax(-1) == log_q.argmax(-1))
-    losses = np.concatenate(nll)
+def measured(models: Models, name: str, windows: Windows, reference: np.ndarray, folder: Path) -> Row:
+    """Score a model. reference: float32 [windows, positions, V]; folder: of the scores, a file for each window."""
+    paths = [folder / name / f"{number}.npy" for number in range(len(windows.ids))]
+    left = [number for number, path in enumerate(paths) if not path.is_file()]
+    paths[0].parent.mkdir(parents=True, exist_ok=True)
+    found, size = models.log_probabilities(name, Windows([windows.ids[number] for number in left], windows.size))
+    for number, log_q in zip(left, found, strict=True):
+        expected = np.array(windows.ids[number][windows.first + 1 :])
+        with whole_file(paths[number]) as file:
+            np.save(file, scores(expected, log_q, reference[number]))
+    losses, kl, same = np.concatenate([np.load(path) for path in paths], axis=1)
     perplexity = math.exp(losses.mean())
-    error = perplexity * standard_error(losses)
-    return Row(name, size, perplexity, error, divergence_of(np.concatenate(kl), np.concatenate(same)))
+    return Row(name, size, perplexity, perplexity * standard_error(losses), divergence_of(kl, same))
+
+
+def scores(expected: np.ndarray, log_q: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Losses, divergences and whether the most likely token is the same, by position: float64 [3, positions].
+
+    expected: token ids [positions]; log_q, reference: log-probabilities [positions, V].
+    """
+    log_p, log_q = reference.astype(np.float64), log_q.astype(np.float64)
+    losses = -log_q[np.arange(len(expected)), expected]
+    kl = (np.exp(log_p) * (log_p - log_q)).sum(-1)
+    return np.stack([losses, kl, log_p.argmax(-1) == log_q.argmax(-1)])
 
 
 def stored_reference(models: Models, windows: Windows, path: Path) -> np.ndarray:
@@ -136,13 +154,6 @@ def about(windows: Windows) -> dict[str, object]:
     """What all rows have in common."""
     counts = {"windows": len(windows.ids), "window": windows.size, "scored": windows.scored}
     return {"text": "Newton, Opticks, 1730", **counts}
-
-
-def saved(path: Path, windows: Windows) -> list[dict[str, Any]]:
-    """The rows of a file of results; none of one with other windows."""
-    kept = json.loads(path.read_text()) if path.is_file() else {}
-    rows: list[dict[str, Any]] = kept.pop("rows", [])
-    return rows if kept == about(windows) else []
 
 
 def table(results: dict[str, Any]) -> str:
@@ -187,14 +198,14 @@ def main() -> None:
     with models.tokenizer() as llm:
         windows = windows_of(book(), llm.tokenizer, 512, args.windows)
     reference = stored_reference(models, windows, args.scratch / f"reference-{args.windows}.npy")
-    rows = saved(args.output, windows)
-    for name in [name for name in args.names if name not in {row["name"] for row in rows}]:
-        found, size = models.log_probabilities(name, windows)
-        row = measured(name, size, found, windows, reference)
+    kept = json.loads(args.output.read_text()) if args.output.is_file() else {}
+    rows = {row["name"]: row for row in kept.pop("rows", []) if kept == about(windows)}
+    for name in args.names:
+        row = measured(models, name, windows, reference, args.scratch / "scores")
         print(f"{name}: {row.perplexity:.3f} +- {row.error:.3f}, KL {row.divergence.mean:.5f}", flush=True)
-        rows.append(asdict(row))
-        args.output.write_text(json.dumps({**about(windows), "rows": rows}, indent=1) + "\n")
-    print(table({"rows": rows}))
+        rows[name] = asdict(row)
+        args.output.write_text(json.dumps({**about(windows), "rows": list(rows.values())}, indent=1) + "\n")
+    print(table({"rows": rows.values()}))
 
 
 if __name__ == "__main__":
