@@ -37,7 +37,7 @@ from mlc_cli.options import (
     default="auto",
     show_default=True,
     metavar="NAME",
-    help="Format of the checkpoint: auto, safetensors, pytorch, awq, gptq, fp8, mxfp4.",
+    help="Format of the checkpoint: auto, safetensors, pytorch, awq, gptq, fp8, mxfp4, modelopt, compressed-tensors.",
 )
 @click.option(
     "--output-format", default="mlc", show_default=True, metavar="NAME", help="Format to write: mlc or safetensors."

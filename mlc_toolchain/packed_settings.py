@@ -23,6 +23,7 @@ SETTINGS_FILES: Mapping[str, str | None] = {
 }
 """Files beside config.json with the settings of quantization -> the method of those that do not name it: those of
 AutoGPTQ, AutoAWQ, ModelOpt and AutoRound."""
+NVFP4_FORMAT = "nvfp4-pack-quantized"
 LEFT_OUT = "-:"
 """What begins a rule of GPTQ's ``dynamic`` for layers that are not quantized."""
 
@@ -59,7 +60,14 @@ class Mxfp4Settings:
     """MXFP4 has a single form."""
 
 
-PackedSettings = AWQSettings | GPTQSettings | BlockSettings | Mxfp4Settings
+@dataclass(frozen=True)
+class Nvfp4Settings:
+    """compressed: whether names of tensors are those of compressed-tensors instead of ModelOpt."""
+
+    compressed: bool
+
+
+PackedSettings = AWQSettings | GPTQSettings | BlockSettings | Mxfp4Settings | Nvfp4Settings
 
 
 def with_settings_file(config: Mapping[str, Any], file: Callable[[str], Path | None]) -> dict[str, Any]:
@@ -153,6 +161,25 @@ def _mxfp4(settings: Mapping[str, Any], where: str) -> Mxfp4Settings:
     return Mxfp4Settings()
 
 
+def _modelopt(settings: Mapping[str, Any], where: str) -> PackedSettings:
+    """In a file of their own, the settings are an object of the key ``quantization``."""
+    own = settings.get("quantization", settings)
+    algorithm = own.get("quant_algo") if isinstance(own, Mapping) else None
+    match algorithm:
+        case "NVFP4":
+            return Nvfp4Settings(compressed=False)
+        case "FP8":
+            return BlockSettings(None, static=True)
+    raise UnsupportedError(f"quant_algo: got {shown(algorithm)}; expected NVFP4 or FP8", where=[where])
+
+
+def _compressed(settings: Mapping[str, Any], where: str) -> Nvfp4Settings:
+    form = settings.get("format")
+    if form != NVFP4_FORMAT:
+        raise UnsupportedError(f"format: got {shown(form)}; expected {NVFP4_FORMAT}", where=[where])
+    return Nvfp4Settings(compressed=True)
+
+
 def _number(settings: Mapping[str, Any], keys: tuple[str, ...], where: str) -> int:
     value = next((settings[key] for key in keys if key in settings), None)
     if type(value) is not int or not (value == -1 or 0 < value < 1 << 20):
@@ -165,4 +192,6 @@ METHODS: Mapping[str, Callable[[Mapping[str, Any], str], PackedSettings]] = {
     "gptq": _gptq,
     "fp8": _fp8,
     "mxfp4": _mxfp4,
+    "modelopt": _modelopt,
+    "compressed-tensors": _compressed,
 }

@@ -120,6 +120,7 @@ def _search(scheme: Scheme, source: str, tries: int) -> PrimFunc:
     """
     group, count = scheme.group, 1 << scheme.bits
     plain_level, half = scheme.plain_level, group // 2
+    width = max(half, 16)  # of sums, beyond ``half`` zeros
 
     @T.prim_func(private=True)
     def encode(
@@ -144,14 +145,14 @@ def _search(scheme: Scheme, source: str, tries: int) -> PrimFunc:
         middles = T.match_buffer(var_middles, (count - 1,), "float32")
         importance = T.match_buffer(var_importance, (m, group), "float32")
         wide = T.alloc_buffer((group,), "float32", scope="local")
-        top = T.alloc_buffer((half,), "float32", scope="local")
-        bottom = T.alloc_buffer((half,), "float32", scope="local")
+        top = T.alloc_buffer((width,), "float32", scope="local")
+        bottom = T.alloc_buffer((width,), "float32", scope="local")
         quotient = T.alloc_buffer((group,), "float32", scope="local")
         level = T.alloc_buffer((group,), "float32", scope="local")
         product = T.alloc_buffer((group,), "float32", scope="local")
-        products = T.alloc_buffer((half,), "float32", scope="local")
+        products = T.alloc_buffer((width,), "float32", scope="local")
         square = T.alloc_buffer((group,), "float32", scope="local")
-        squares = T.alloc_buffer((half,), "float32", scope="local")
+        squares = T.alloc_buffer((width,), "float32", scope="local")
         code = T.alloc_buffer((group,), "int32", scope="local")
         divisor = T.alloc_buffer((2,), "float32", scope="local")
         scale = T.alloc_buffer((2,), "float32", scope="local")
@@ -159,9 +160,9 @@ def _search(scheme: Scheme, source: str, tries: int) -> PrimFunc:
         for g in range(n):
             for lane in T.vectorized(group):
                 wide[lane] = T.Cast("float32", T.Cast("float16", weights[g, lane]))
-            for lane in T.vectorized(half):
-                top[lane] = T.max(wide[lane], wide[lane + half])
-                bottom[lane] = T.min(wide[lane], wide[lane + half])
+            for lane in T.vectorized(width):
+                top[lane] = T.max(wide[lane % half], wide[lane % half + half])
+                bottom[lane] = T.min(wide[lane % half], wide[lane % half + half])
             for lane in T.vectorized(8):
                 top[lane] = T.max(top[lane], top[lane + 8])
                 bottom[lane] = T.min(bottom[lane], bottom[lane + 8])
@@ -176,6 +177,9 @@ def _search(scheme: Scheme, source: str, tries: int) -> PrimFunc:
             top[1] = T.max(top[0], T.float32(0) - bottom[0])
             bottom[1] = T.Select(top[0] == top[1], top[1], T.float32(0) - top[1])
             largest[g] = T.reinterpret("uint16", T.Cast("float16", top[1]))
+            for lane in T.vectorized(width):
+                products[lane] = T.float32(0)
+                squares[lane] = T.float32(0)
             gain[0] = T.float32(LOWEST_GAIN)
             scale[0] = T.float32(0)
             divisor[0] = T.float32(0)

@@ -32,9 +32,16 @@ def search_inputs(scheme: Scheme, importance: np.ndarray | None) -> tuple[np.nda
 
 def _tried_levels(scheme: Scheme, calibrated: bool) -> np.ndarray:
     if scheme.values:
-        return np.concatenate([BOOK_SHARES * np.float32(end) for end in (min(scheme.values), max(scheme.values))])
+        low, high = min(scheme.values), max(scheme.values)
+        if low == -high:  # also its own levels, so that weights on its grid keep their codes
+            return np.concatenate([BOOK_SHARES * np.float32(high), _positive(scheme)])
+        return np.concatenate([BOOK_SHARES * np.float32(end) for end in (low, high)])
     tried = CALIBRATED_LEVELS if calibrated else LARGEST_LEVELS
     return tried * np.float32((1 << scheme.bits) / 16)
+
+
+def _positive(scheme: Scheme) -> np.ndarray:
+    return np.unique(scheme.levels[scheme.levels > 0]).astype(np.float32)
 
 
 def _four_bits(importance: np.ndarray) -> np.ndarray:

@@ -131,6 +131,10 @@ _BLOCKS = _without_ends(Scheme("fp8_e4m3fn_bf16_block_scale", "block", "bfloat16
 IQ4_NL = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 """The codebook of llama.cpp's IQ4_NL: denser around 0, where most weights are."""
 
+E2M1 = (-12, -8, -6, -4, -3, -2, -1, 0, 0, 1, 2, 3, 4, 6, 8, 12)
+"""Twice the values of E2M1, the 4-bit float of MXFP4 and NVFP4 (OCP 2023, "Microscaling Formats (MX)", 5.3.3)."""
+
+_FP4 = Scheme("q4f16_mxfp4", "group", "float16", 4, 32, rounding="float32", search=True, values=E2M1)
 _NL = Scheme("q4f16_nl", "group", "float16", 4, 32, rounding="float32", search=True, values=IQ4_NL)
 _WIDE_HEAD = ((HEAD, "q8f16_1"),)
 
@@ -149,6 +153,8 @@ SCHEMES = {
         Scheme("q5f16_3", "group", "float16", 5, 32, rounding="float32", search=True),
         Scheme("q6f16_3", "group", "float16", 6, 32, rounding="float32", search=True),
         _NL,
+        _FP4,
+        replace(_FP4, name="q4f16_nvfp4", group=16),
         replace(_NL, name="q4f16_m", parts=_WIDE_HEAD),
         replace(_NL, name="q4f16_l", parts=(*_WIDE_HEAD, ("*down_proj", "q8f16_1"))),
         Scheme("q4bf16_0", "group", "bfloat16", 4, 32, layout="KN"),

@@ -50,29 +50,32 @@ def from_gguf(path: Path) -> PreTrainedModel:
     return holding(LlamaConfig(**hf_config(reader)), hf_tensors(reader, "float32"))
 
 
-def from_folder(config: PretrainedConfig, folder: Path, levels: tuple[int, ...] = PLAIN_LEVELS) -> PreTrainedModel:
-    """The model with the dequantized weights of a converted folder. levels: values of the 4-bit codes."""
+def from_folder(
+    config: PretrainedConfig, folder: Path, levels: tuple[int, ...] = PLAIN_LEVELS, group: int = GROUP
+) -> PreTrainedModel:
+    """The model with the dequantized weights of a converted folder. levels: values of the 4-bit codes. group: inputs
+    with one scale."""
     stored = TensorCache(folder)
     tensors: dict[str, np.ndarray] = {}
     for name in stored.records:
         if name.endswith(".q_weight"):
             path = name.removesuffix("q_weight")
-            weight = decoded(stored.read(name), stored.read(f"{path}q_scale"), levels)
+            weight = decoded(stored.read(name), stored.read(f"{path}q_scale"), levels, group)
             tensors |= hf_parts(f"{path}weight", weight, config)
         elif not name.endswith(".q_scale"):
             tensors |= hf_parts(name, stored.read(name).astype(np.float32), config)
     return holding(config, tensors)
 
 
-def decoded(words: np.ndarray, scales: np.ndarray, levels: tuple[int, ...]) -> np.ndarray:
+def decoded(words: np.ndarray, scales: np.ndarray, levels: tuple[int, ...], group: int) -> np.ndarray:
     """float32 [..., K up to a whole group] of codes uint32 [..., words].
 
-    Codes have as many bits as a group of 32 has words; of other than 4 bits, the middle one stands for 0.
+    Of codes of other than 4 bits, the middle one stands for 0.
     """
-    bits = words.shape[-1] // scales.shape[-1]
+    bits = 32 * words.shape[-1] // scales.shape[-1] // group
     table = np.array(levels if bits == 4 else np.arange(1 << bits) - (1 << bits - 1) + 1, np.float32)
-    codes = stored_codes(words.reshape(-1, words.shape[-1]), bits, GROUP).reshape(*words.shape[:-1], -1)
-    return table[codes] * np.repeat(scales.astype(np.float32), GROUP, axis=-1)
+    codes = stored_codes(words.reshape(-1, words.shape[-1]), bits, group).reshape(*words.shape[:-1], -1)
+    return table[codes] * np.repeat(scales.astype(np.float32), group, axis=-1)
 
 
 def hf_parts(name: str, value: np.ndarray, config: PretrainedConfig) -> dict[str, np.ndarray]:

@@ -21,6 +21,7 @@ PROMPT = 37
 CASES = [
     ("llama-bias-tied", "q4f16_1", 1e-3),
     ("llama-bias-tied", "q4f16_nl,*down_proj=q6f16_3,*qkv_proj=q5f16_3,head=q8f16_1", 2e-3),
+    ("llama-bias-tied", "q4f16_nvfp4", 1e-3),
     ("gpt2-tied", "q4f16_1", 1e-3),
     ("llama-odd-llama3", "q4f32_1", 1e-3),
     ("mistral-window", "q0f16", 1e-3),
@@ -37,8 +38,9 @@ def test_logits_are_those_of_the_decoded_weights(
     opened: Callable[[Path, int], LLM],
 ):
     folder = tiny_folder(name, scheme)
-    levels = get_scheme(scheme).values or oracle.PLAIN_LEVELS
-    model, llm = oracle.from_folder(configs()[name], folder, levels), opened(folder, 2)
+    used = get_scheme(scheme)
+    levels, group = used.values or oracle.PLAIN_LEVELS, used.group or oracle.GROUP
+    model, llm = oracle.from_folder(configs()[name], folder, levels, group), opened(folder, 2)
     session = llm.new_session()
     last = session.prefill(IDS[:PROMPT]).copy()
     steps = [session.decode_step(i).copy() for i in IDS[PROMPT:]]

@@ -16,6 +16,8 @@ from mlc_toolchain.convert_weight import ConvertOptions, convert_weight
 from mlc_toolchain.mxfp4_checkpoint import Mxfp4Checkpoint
 from mlc_toolchain.readers.base import CheckpointError
 from mlc_toolchain.readers.safetensors import SafetensorsReader
+from quantization.group import decode
+from quantization.schemes import SCHEMES
 from tests.toolchain.test_convert_weight import tensors_of
 
 EXPERTS, HIDDEN, INNER = 3, 64, 32
@@ -116,6 +118,15 @@ def test_experts_of_a_model_keep_their_values(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         made[f"{mlp}.moe_gate_up_proj.bias"], np.concatenate([bias[:, ::2], bias[:, 1::2]], axis=1)
     )
+
+
+def test_a_scheme_keeps_the_codes(tmp_path: Path) -> None:
+    tensors = gpt_oss(tmp_path / "source")
+    convert_weight(ConvertOptions(str(tmp_path / "source"), "q8f16_1,*moe_*=q4f16_mxfp4", tmp_path / "out"))
+    made, name = tensors_of(tmp_path / "out"), "model.layers.0.mlp.moe_down_proj"
+    parts = {kind: made[f"{name}.{kind}"] for kind in ("q_weight", "q_scale")}
+    down = np.swapaxes(unpacked(tensors, "model.layers.0.mlp.experts.down_proj"), 1, 2)
+    np.testing.assert_array_equal(decode(parts, SCHEMES["q4f16_mxfp4"], INNER), down)
 
 
 def test_a_scale_that_is_no_number_is_an_error(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_fp8_with_one_scale(tmp_path):
 OWN_FILES = {
     "quantize_config.json": ({"bits": 5, "group_size": 32}, "bits: got 5"),
     "quant_config.json": ({"w_bit": 4, "q_group_size": 128, "version": "GEMV"}, "AWQ version 'GEMV'"),
-    "hf_quant_config.json": ({"quantization": {"quant_algo": "NVFP4"}}, "quant_method: got 'modelopt'"),
+    "hf_quant_config.json": ({"quantization": {"quant_algo": "W4A8_AWQ"}}, "quant_algo: got 'W4A8_AWQ'"),
     "quantization_config.json": ({"quant_method": "auto-round", "bits": 4}, "quant_method: got 'auto-round'"),
 }
 
