@@ -32,7 +32,8 @@ the same most likely token, and the perplexity. `benchmarks/accuracy_document.py
   `benchmarks/divergence.py`), and everything is computed in float32.
   Bits per weight are those of the whole file, including norms and headers.
 - Files of llama.cpp have its default mixture of types. Rows with "imatrix" have an importance matrix: the mean squares
-  of inputs that `--calibration auto` measures, in llama.cpp's format."""
+  of inputs that `--calibration auto --method gptq` measures, in llama.cpp's format.
+- `--calibration auto` reads 2,048 tokens, and 8,192 with `--method gptq` or `--bits`."""
 
 
 DEFAULT = """## The default

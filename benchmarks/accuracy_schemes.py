@@ -21,7 +21,7 @@ from quantization.codecs import codec
 
 
 class OurWeights:
-    """This project's weights of one checkpoint. Calibration statistics, in ``scratch``, are shared by all schemes."""
+    """This project's weights of one checkpoint. Calibration statistics are shared by all schemes."""
 
     def __init__(self, folder: Path, scratch: Path):
         self._options = ConvertOptions(str(folder), "q4f16_1", scratch / "unused")
@@ -35,8 +35,16 @@ class OurWeights:
 
     @cached_property
     def calibration(self) -> Calibration:
-        """The statistics of ``--calibration auto``, including those for error feedback."""
-        options = replace(self._options, calibration="auto", method="gptq")
+        """The statistics of ``--calibration auto --method gptq``."""
+        return self._measured("gptq")
+
+    @cached_property
+    def _plain_calibration(self) -> Calibration:
+        """Those of ``--calibration auto``, of fewer tokens."""
+        return self._measured("search")
+
+    def _measured(self, method: str) -> Calibration:
+        options = replace(self._options, calibration="auto", method=method)
         found = self._stack.enter_context(calibrated(plan_conversion(options), options)).calibration
         assert found is not None
         return found
@@ -52,7 +60,7 @@ class OurWeights:
     def _calibrated(self, planned: Conversion, options: ConvertOptions) -> AbstractContextManager[Conversion]:
         if options.calibration is None or options.bits is not None:
             return calibrated(planned, options)
-        known = self.calibration if options.method == "gptq" else replace(self.calibration, products={})
+        known = self.calibration if options.method == "gptq" else self._plain_calibration
         return nullcontext(plan_weights(planned.model, planned.scheme, planned.reader, calibration=known))
 
 

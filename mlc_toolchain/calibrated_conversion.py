@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 from mlc_errors import UsageError
 from mlc_toolchain.bit_allocation import allocate, bits_per_weight, mixture_parts
-from mlc_toolchain.calibration import SCHEME, CalibratedModel, calibration_ids, small_chunks
+from mlc_toolchain.calibration import (
+    MANY_TOKENS,
+    SCHEME,
+    TOKENS,
+    CalibratedModel,
+    calibration_ids,
+    small_chunks,
+)
 from mlc_toolchain.conversion_plan import Conversion, describe, plan_weights
 from mlc_toolchain.conversion_run import run_conversion
 from mlc_toolchain.mixed_bits import Mixture, MixtureRow
@@ -53,12 +60,18 @@ def calibrated_on(
     return plan_weights(mixed, mixture.scheme, reader, *files, calibration, mixture)
 
 
+def most_tokens(options: ConvertOptions, scheme: Scheme) -> int:
+    """The largest number of tokens that are read of a text for a conversion to ``scheme``."""
+    only_squares = options.method == "search" and options.bits is None and not scheme.measures_inputs
+    return TOKENS if only_squares else MANY_TOKENS
+
+
 def _calibrated_model(
     text: str, conversion: Conversion, options: ConvertOptions, scratch: Path, progress: Progress
 ) -> tuple[CalibratedModel, Sequence[int]]:
     """The model in 8 bits, written to ``scratch``, and the token ids of a text."""
     source = resolve_source(options.source)
-    ids, where = calibration_ids(text, source)
+    ids, where = calibration_ids(text, source, most_tokens(options, conversion.scheme))
     architecture = registry.get(conversion.model.model_type)
     config = architecture.config.from_hf(
         unquantized(with_heads(source.config(), sentence_modules(source)), options.source)

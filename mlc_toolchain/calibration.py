@@ -40,13 +40,16 @@ FUNCTION = "calibrate"
 Results = Callable[[Callable[[], Tensor], Observer], list[Tensor]]
 """Builds a function's results from the logits [..., tokens, V] (traced when called) and an observer of layer inputs."""
 SCHEME = SCHEMES["q8f16_1"]
-TOKENS = 8192  # read from a text; more make no consistent difference
+TOKENS = 2048
+"""Tokens of a text that mean squares are taken over; ``docs/accuracy.md`` compares them with more."""
+MANY_TOKENS = 8192
+"""Tokens for statistics of more numbers: matrices X^T X, largest magnitudes, divergences of mixtures."""
 PART = 512  # tokens that are read from an empty cache
 PRODUCT_BYTES = 1 << 30  # size of the matrices X^T X that are summed in one pass over the text
 
 
-def calibration_ids(name: str, source: ModelSource) -> tuple[Sequence[int], str]:
-    """At most TOKENS token ids of the text that ``--calibration`` names, and a description of the text.
+def calibration_ids(name: str, source: ModelSource, most: int) -> tuple[Sequence[int], str]:
+    """At most ``most`` token ids of the text that ``--calibration`` names, and a description of the text.
 
     auto is Python's language reference, English prose with some code that every Python installation has. Raises
     UsageError for a source without a tokenizer, MLCError for a text of less than PART tokens.
@@ -58,7 +61,7 @@ def calibration_ids(name: str, source: ModelSource) -> tuple[Sequence[int], str]
     ids = tokenizer.tokenizer.encode(text, add_special_tokens=False).ids
     if len(ids) < PART:
         raise MLCError(f"--calibration: got {len(ids)} tokens; expected at least {PART}", where=[where])
-    return ids[: min(TOKENS, len(ids) - len(ids) % PART)], where
+    return ids[: min(most, len(ids) - len(ids) % PART)], where
 
 
 def _text(name: str) -> tuple[str, str]:

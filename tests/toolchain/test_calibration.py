@@ -10,10 +10,12 @@ import torch
 
 from mlc_errors import MLCError, UsageError
 from mlc_toolchain import calibration as calibration_module
+from mlc_toolchain.calibrated_conversion import most_tokens
 from mlc_toolchain.calibrated_weights import Calibration, encode_calibrated
-from mlc_toolchain.calibration import CalibratedModel, can_calibrate, small_chunks
+from mlc_toolchain.calibration import CalibratedModel, calibration_ids, can_calibrate, small_chunks
 from mlc_toolchain.convert_weight import ConvertOptions, calibrated, convert_weight, plan_conversion
 from mlc_toolchain.imatrix import read_imatrix
+from mlc_toolchain.source import resolve_source
 from model_zoo import registry
 from model_zoo.weight_expr import as_expr
 from model_zoo.weight_map import Production
@@ -151,6 +153,24 @@ def test_a_text_that_is_too_short(source, tmp_path):
     (tmp_path / "short").write_text("Too short.")
     with pytest.raises(MLCError, match="got 10 tokens; expected at least 512"):
         convert_weight(options(source, tmp_path / "out", calibration=str(tmp_path / "short")))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "more", "tokens"),
+    [
+        ("q4f16_nl", {}, 2048),
+        ("q4f16_nl", {"method": "gptq"}, 8192),
+        ("q4f16_nl", {"bits": 5.0}, 8192),
+        ("e4m3_e4m3_f16_max_calibrate", {}, 8192),
+    ],
+)
+def test_means_of_squares_need_fewer_tokens_than_other_statistics(source, tmp_path, scheme, more, tokens):
+    assert most_tokens(options(source, tmp_path, **more), SCHEMES[scheme]) == tokens
+
+
+def test_no_more_than_the_given_number_of_tokens_is_read(source):
+    ids, where = calibration_ids(str(source / "text"), resolve_source(str(source / "hf")), 512)
+    assert (len(ids), where) == (512, str(source / "text"))
 
 
 # -- importance matrices -----------------------------------------------------------------------------------------------
