@@ -64,6 +64,7 @@ class Choice:
             penalties=given(NO_PENALTIES, **penalties),
             logit_bias=dict(map(_bias, self.logit_bias)),
             seed=self.seed,
+            stop=self.stop,
             eos_ids=frozenset(self.stop_ids),
             top_logprobs=top_logprobs,
             overflow=self.overflow,

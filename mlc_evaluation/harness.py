@@ -44,7 +44,7 @@ class HarnessRequests:
             prompt,
             max_tokens=int(options.get("max_gen_toks", MAX_TOKENS)),
             temperature=float(options.get("temperature", 0.0)),
-            stop=[until] if isinstance(until, str) else list(until),
+            stop=list(filter(None, [until] if isinstance(until, str) else until)),
         )
         assert not isinstance(result, list)
         return result.text

@@ -91,7 +91,7 @@ def _defaults(config: Mapping[str, Any]) -> GenerationDefaults:
             _number(config, "repetition_penalty", 1.0),
         ),
         eos_ids=frozenset([*([eos] if isinstance(eos, int) else eos), *stop_ids]),
-        stop=tuple(stop),
+        stop=tuple(filter(None, stop)),
         conv_template=conversation,
         image_processor=config.get("image_processor"),
     )

@@ -76,6 +76,9 @@ class Sampling:
             raise UsageError(f"temperature is {self.temperature}; expected 0 to 100")
         if self.seed is not None and not (_is_integer(self.seed) and self.seed >= 0):
             raise UsageError(f"seed is {self.seed}; expected an integer of at least 0")
+        for text in self.stop:
+            if not isinstance(text, str) or not text:
+                raise UsageError(f"stop has {text!r}; expected a text that is not empty")
         for token, bias in self.logit_bias.items():
             _check_id("logit_bias", token)
             if not -100.0 <= bias <= 100.0:

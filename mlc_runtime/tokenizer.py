@@ -131,7 +131,7 @@ class StopMatcher:
     """Cuts a stream of text at the first stop string; holds back a suffix that may begin one."""
 
     def __init__(self, stops: Sequence[str]):
-        self._stops = [s for s in stops if s]
+        self._stops = list(stops)
         self._held = ""
 
     def add(self, piece: str) -> tuple[str, bool]:

@@ -18,6 +18,7 @@ from mlc_runtime.weights import TensorCache
 from mlc_toolchain import model_cache
 from mlc_toolchain.chat_config import read_chat_config
 from mlc_toolchain.compile import CompileOptions, check_options, compile_model
+from mlc_toolchain.conversation import load_template
 from mlc_toolchain.convert_weight import ConvertOptions, convert_weight, plan_conversion
 from mlc_toolchain.default_quantization import COMPATIBLE, Quantization, default_quantization
 from mlc_toolchain.device import find_target
@@ -74,6 +75,8 @@ def check(plan: Plan, options: PrepareOptions, continues_text: bool = False) -> 
         _check_task(plan, options.model_type)
     if not plan.has_weights:
         _quantization(plan, _source(plan), options)
+        if options.conv_template not in (None, AUTO):
+            load_template(options.conv_template)
     elif not plan.library.is_file():
         read_shards(plan.folder)
     compiling = _compiling(plan, options)

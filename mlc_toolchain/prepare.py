@@ -56,7 +56,10 @@ def prepared_model(
 
 
 def preview(model: str, options: PrepareOptions) -> PreparationReport:
-    """Preview ``prepared_model`` and the bytes that it would write; nothing is written."""
-    from mlc_toolchain.preparation import report_of
+    """Preview ``prepared_model`` and the bytes that it would write; nothing is written. Raises MLCError as it does."""
+    from mlc_toolchain.preparation import check, report_of
 
-    return report_of(plan_preparation(model, options), options)
+    plan = plan_preparation(model, options)
+    if not plan.is_ready:
+        check(plan, options)
+    return report_of(plan, options)

@@ -293,6 +293,7 @@ WRONG = {
     ("--logit-bias", "a=b"): "got 'a=b'; expected ID=BIAS",
     ("--stop-id", "-1"): "stop_ids has the token id -1",
     ("--max-tokens", "0"): "max_tokens is 0",
+    ("--stop", ""): "stop has ''; expected a text that is not empty",
     ("--seed", "-1"): "seed is -1",
     ("--overflow", "bogus"): "overflow is 'bogus'",
     ("--num-draft", "-1"): "--num-draft: got -1",

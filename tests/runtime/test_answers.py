@@ -75,6 +75,7 @@ WRONG = {
     "min_p is 1.1; expected 0 to 1": {"min_p": 1.1},
     "min_p is nan; expected 0 to 1": {"min_p": float("nan")},
     "typical_p is 0; expected more than 0": {"typical_p": 0},
+    "stop has ''; expected a text that is not empty": {"stop": ["a", ""]},
     "seed is 1.5; expected an integer": {"seed": 1.5},
     "top_logprobs is 21; expected an integer from 0 to 20": {"top_logprobs": 21},
     f"stop_ids has the token id {VOCAB}; expected 0 to {VOCAB - 1}": {"stop_ids": [VOCAB]},

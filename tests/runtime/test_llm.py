@@ -329,7 +329,7 @@ def test_chat_falls_back_to_the_conversation_template(tmp_path):
         "role_content_sep": ":",
         "role_empty_sep": ":",
         "system_prefix_token_ids": [257],
-        "stop_str": ["\n"],
+        "stop_str": ["", "\n"],
     }
     folder = write_folder(tmp_path, conv_template=conversation)
     (folder / "chat_template.jinja").unlink()
