@@ -15,6 +15,7 @@ import numpy as np
 
 from mlc_errors import UsageError
 from mlc_evaluation.kernel_calls import KernelCall, KernelCalls, is_float, widened
+from mlc_files import cannot_write
 from mlc_runtime.llm import LLM
 from mlc_runtime.observation import observing
 from mlc_runtime.session import Session
@@ -79,11 +80,16 @@ class KernelFiles:
 
 
 def check_request(generate_len: int, folder: Path) -> None:
-    """Raise UsageError for a length below 1 and for a folder that has files."""
+    """Create the folder. Raises UsageError for a length below 1 and for a folder that has files, MLCError if it cannot
+    be created."""
     if generate_len < 1:
         raise UsageError(f"--generate-len is {generate_len}; expected at least 1")
     if folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"--debug-dir: {folder} is not empty", hint="give a new folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write("the kernels", folder, error) from None
 
 
 def write_kernels(llm: LLM, ids: list[int], generate_len: int, folder: Path) -> DebugReport:

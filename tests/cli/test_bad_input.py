@@ -82,6 +82,10 @@ CASES = {
     "debug_chat DIR -p x --debug-dir .": (2, "--debug-dir: . is not empty"),
     "debug_chat DIR -p x --debug-dir new --generate-len 0": (2, "--generate-len is 0; expected at least 1"),
     "debug_chat DIR -p x --debug-dir new --tolerance nan": (2, "--tolerance: got nan; expected a number of at least 0"),
+    "debug_chat DIR -p x --debug-dir /proc/x/y": (
+        1,
+        "cannot write the kernels: No such file or directory\n  in   /proc/x/y",
+    ),
     "debug_compare DIR -p x --reference BIN --tolerance -1": (2, "--tolerance: got -1; expected a number of"),
     "debug_compare DIR -p x --reference nowhere.so": (1, "nowhere.so"),
     "ir_opt BIN": (1, "BIN is not UTF-8 text: byte 0x80 at position 0"),
