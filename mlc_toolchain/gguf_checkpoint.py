@@ -45,6 +45,10 @@ class GGUFCheckpoint(CheckpointReader):
         config = self._sizes()
         return config | self._rope_scaling(config) | self._values.token_ids()
 
+    def block_types(self) -> dict[str, int]:
+        """See ``GGUFReader.block_types``."""
+        return self._reader.block_types()
+
     def names(self) -> list[str]:
         return [*self._names, *self._derived]
 

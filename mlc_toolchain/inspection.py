@@ -12,6 +12,7 @@ from mlc_errors import MLCError
 from mlc_runtime.metadata import FunctionSpec, function_specs, parsed, read_metadata
 from mlc_runtime.weight_index import read_shards
 from mlc_toolchain.chat_config import FILE_NAME, read_chat_config
+from mlc_toolchain.gguf_checkpoint import GGUFCheckpoint
 from mlc_toolchain.memory_estimate import estimate_memory
 from mlc_toolchain.model_metadata import memory_of_library
 from mlc_toolchain.model_sizes import SizeOverrides, model_sizes
@@ -124,6 +125,8 @@ def _checkpoint(source: ModelSource) -> dict[str, Any]:
         return facts
     reader = source.weights()
     tensors = _tensors(reader)
+    if isinstance(reader, GGUFCheckpoint):
+        facts["quantized_as"] = ", ".join(f"{name} {count}" for name, count in reader.block_types().items())
     return {
         **facts,
         "files": len(reader.files()),

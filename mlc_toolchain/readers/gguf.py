@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -75,6 +76,10 @@ class GGUFReader(CheckpointReader):
 
     def names(self) -> list[str]:
         return list(self._entries)
+
+    def block_types(self) -> dict[str, int]:
+        """The names of the tensors' block formats, with the number of tensors of each, the most frequent first."""
+        return dict(Counter(entry.kind.name for entry in self._entries.values()).most_common())
 
     def info(self, name: str) -> TensorInfo:
         return self._entries[name].info

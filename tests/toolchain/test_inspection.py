@@ -25,6 +25,10 @@ def test_a_checkpoint():
     assert {"name": "model.norm.weight", "dtype": "float16", "shape": [128]} in found["tensors"]
 
 
+def test_the_formats_of_a_gguf_file(smollm2_gguf: Path):
+    assert inspect(str(smollm2_gguf))["quantized_as"] == "Q4_1 210, F32 61, Q8_0 1"
+
+
 def test_a_preset_has_no_tensors():
     found = inspect("qwen3-0.6b")
     assert (found["kind"], found["model_type"], "tensors" in found) == ("preset", "qwen3", False)
