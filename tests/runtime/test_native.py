@@ -13,6 +13,7 @@ from mlc_compiler.driver import build_library
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.script.parser import parse
 from mlc_compiler.target import Target
+from mlc_errors import MLCError
 from mlc_runtime import LLM, Library
 from mlc_runtime.arguments import ArgumentError
 from mlc_runtime.library import Context
@@ -110,6 +111,17 @@ def test_a_library_that_is_compiled_again_is_loaded_again(tmp_path):
         function = parse(f"@R.function\ndef main(x: R.Tensor((4,), 'float32')):\n    return R.{operator}(x)")
         build_library(IRModule({"main": function}), Target("cpu"), path)
         assert Library(path)["main"](x).tolist() == [expected] * 4
+
+
+def test_libraries_with_a_flipped_bit_are_refused(library, tmp_path):
+    """Before the code is mapped, wherever the bit is: 150 places."""
+    data, rng = library.path.read_bytes(), np.random.default_rng(0)
+    for bit in rng.integers(8 * len(data), size=150).tolist():
+        image = bytearray(data)
+        image[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "lib.so").write_bytes(image)
+        with pytest.raises(MLCError):
+            Library(tmp_path / "lib.so").raw("main")
 
 
 def test_contexts_with_any_number_of_threads_agree(library):
