@@ -16,7 +16,7 @@ from mlc_toolchain.calibrated_weights import Calibration
 from mlc_toolchain.conversion_plan import Conversion, plan_weights
 from mlc_toolchain.convert_weight import ConvertOptions, calibrated, plan_conversion
 from mlc_toolchain.readers.base import CheckpointReader
-from model_zoo.weight_expr import CheckpointTensor, Concat, Expr
+from model_zoo.weight_expr import CheckpointTensor, Concat, Expr, ScaledAxis
 from quantization.codecs import codec
 
 
@@ -58,7 +58,7 @@ class OurWeights:
             return Weights(dict(decoded(conversion)), conversion.output.nbytes)
 
     def _calibrated(self, planned: Conversion, options: ConvertOptions) -> AbstractContextManager[Conversion]:
-        if options.calibration is None or options.bits is not None:
+        if options.calibration is None or options.bits is not None or options.method == "awq":
             return calibrated(planned, options)
         known = self.calibration if options.method == "gptq" else self._plain_calibration
         return nullcontext(plan_weights(planned.model, planned.scheme, planned.reader, calibration=known))
@@ -80,6 +80,9 @@ def by_source(value: Expr, array: np.ndarray, reader: CheckpointReader) -> Itera
     match value:
         case CheckpointTensor(name):
             yield name, array
+        case ScaledAxis((part,), factors, axis):
+            unscaled = array.astype(np.float32) / factors.reshape(-1, *[1] * (array.ndim - 1 - axis))
+            yield from by_source(part, unscaled, reader)
         case Concat(parts, axis=0):
             ends = np.cumsum([reader.info(next(part.sources())).shape[0] for part in parts])
             for part, rows in zip(parts, np.split(array, ends[:-1]), strict=True):

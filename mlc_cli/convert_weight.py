@@ -57,7 +57,7 @@ from mlc_cli.options import (
     default="search",
     show_default=True,
     metavar="NAME",
-    help="With a text: search (of scales) or gptq (error feedback).",
+    help="With a text: search (of scales), awq (of channels' factors, too) or gptq (error feedback).",
 )
 @click.option(
     "--bits",

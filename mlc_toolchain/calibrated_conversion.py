@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from mlc_errors import UsageError
 from mlc_toolchain.bit_allocation import allocate, bits_per_weight, mixture_parts
+from mlc_toolchain.calibrated_weights import Calibration
 from mlc_toolchain.calibration import (
     MANY_TOKENS,
     SCHEME,
@@ -18,6 +19,7 @@ from mlc_toolchain.calibration import (
     calibration_ids,
     small_chunks,
 )
+from mlc_toolchain.channel_scaling import scale_channels
 from mlc_toolchain.conversion_plan import Conversion, describe, plan_weights
 from mlc_toolchain.conversion_run import run_conversion
 from mlc_toolchain.mixed_bits import Mixture, MixtureRow
@@ -50,19 +52,26 @@ def calibrated_on(
     else:
         calibration = model.calibrate(ids, feedback=options.method == "gptq")
     if options.bits is None:
-        return plan_weights(conversion.model, conversion.scheme, reader, *files, calibration)
+        made = plan_weights(conversion.model, conversion.scheme, reader, *files, calibration)
+        return _scaled(made, model, calibration) if options.method == "awq" else made
     base = plan_weights(conversion.model, conversion.scheme, reader, calibration=replace(calibration, products={}))
     run_conversion(base, scratch / "base")
     coarse = CoarseWeights(scratch / "base", conversion.model.parameters, conversion.model.quantized)
     bits = float(options.bits)
     mixture = _chosen_mixture(model, coarse, ids, conversion.scheme, conversion.output, bits, progress)
     mixed = describe(model.architecture, model.config, mixture.scheme)
-    return plan_weights(mixed, mixture.scheme, reader, *files, calibration, mixture)
+    made = plan_weights(mixed, mixture.scheme, reader, *files, calibration, mixture)
+    return _scaled(made, model, calibration) if options.method == "awq" else made
+
+
+def _scaled(conversion: Conversion, model: CalibratedModel, calibration: Calibration) -> Conversion:
+    plain = registry.export(model.architecture, model.config)
+    return scale_channels(conversion, plain, replace(calibration, source={**calibration.source, "method": "awq"}))
 
 
 def most_tokens(options: ConvertOptions, scheme: Scheme) -> int:
     """The largest number of tokens that are read of a text for a conversion to ``scheme``."""
-    only_squares = options.method == "search" and options.bits is None and not scheme.measures_inputs
+    only_squares = options.method != "gptq" and options.bits is None and not scheme.measures_inputs
     return TOKENS if only_squares else MANY_TOKENS
 
 

@@ -32,7 +32,7 @@ from mlc_toolchain.writer import check_space
 from quantization.schemes import SCHEMES, Scheme, get_scheme
 
 DEVICES = ("auto", "cpu")
-CHOICE_METHODS = ("search", "gptq")
+CHOICE_METHODS = ("search", "awq", "gptq")
 
 LOG = logging.getLogger(__name__)
 
@@ -140,8 +140,8 @@ def calibrated(conversion: Conversion, options: ConvertOptions, progress: Progre
 def _check_calibration(options: ConvertOptions, scheme: Scheme) -> None:
     """Raises UsageError for options that contradict each other or that the scheme does not support."""
     check_choice("--method", options.method, CHOICE_METHODS)
-    if options.method == "gptq" and options.calibration is None:
-        raise UsageError("--method gptq takes second moments of activations", hint="add --calibration auto")
+    if options.method != "search" and options.calibration is None:
+        raise UsageError(f"--method {options.method} takes statistics of activations", hint="add --calibration auto")
     if options.bits is not None:
         check_base(scheme)
         if options.calibration is None:

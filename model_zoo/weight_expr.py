@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from math import prod
 from typing import Any
 
@@ -385,6 +386,35 @@ class Scaled(Expr):
 
     def __str__(self) -> str:
         return f"scaled({self.parts[0]}, {self.factor:g})"
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledAxis(Expr):
+    """Elements multiplied by factors, float32 [size of ``axis``], one for each index along an axis; in float32."""
+
+    parts: tuple[Expr]
+    factors: np.ndarray
+    axis: int
+
+    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
+        return self.parts[0].shape(shapes)
+
+    def evaluate(self, read: Read) -> np.ndarray:
+        return self._scaled(self.parts[0].evaluate(read), self.factors)
+
+    def row_blocks(self, read: Read, read_rows: ReadRows) -> Iterator[np.ndarray]:
+        start = 0
+        for block in self.parts[0].row_blocks(read, read_rows):
+            own = self.factors[start : start + len(block)] if self.axis == 0 else self.factors
+            yield self._scaled(block, own)
+            start += len(block)
+
+    def _scaled(self, value: np.ndarray, factors: np.ndarray) -> np.ndarray:
+        return value.astype(np.float32) * factors.reshape(-1, *[1] * (value.ndim - 1 - self.axis))
+
+    def __str__(self) -> str:
+        known = sha256(self.factors.tobytes()).hexdigest()[:16]
+        return f"scaled({self.parts[0]}, axis={self.axis}, by {len(self.factors)} factors {known})"
 
 
 @dataclass(frozen=True)

@@ -132,8 +132,9 @@ def tensors_of_conversion(chosen):
 
 
 REFUSALS = [
-    ({"method": "gptq"}, "second moments"),
-    ({"method": "awq", "calibration": "auto"}, "got 'awq'; expected one of search, gptq"),
+    ({"method": "gptq"}, "gptq takes statistics of activations"),
+    ({"method": "awq"}, "awq takes statistics of activations"),
+    ({"method": "omniquant", "calibration": "auto"}, "got 'omniquant'; expected one of search, awq, gptq"),
     ({"quantization": "q0f16", "calibration": "auto"}, "q0f16 has nothing to choose; expected one of .*q4f16_1"),
     ({"calibration": "auto", "imatrix": "x"}, "expected one of them"),
     ({"bits": 5.0}, "measured on a text"),
