@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import mmap
+import os
 import signal
 import subprocess
 import sys
@@ -69,7 +70,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def step(folder: str, allowed: int, token: int) -> None:
     """Decode ``token`` while the experts that ``allowed`` does not choose are inaccessible; prints their bytes and
-    those that are inaccessible, which are whole pages."""
+    those that are inaccessible, which are whole pages. Ends the process without freeing memory."""
     model = LLM(folder, num_threads=1).model
     protect = ctypes.CDLL(None, use_errno=True).mprotect
     total = hidden = 0
@@ -92,6 +93,7 @@ def step(folder: str, allowed: int, token: int) -> None:
     places = {"token_seq": np.array([row], np.int32), "token_pos": np.zeros(1, np.int32)}
     (logits,) = model.call("decode", {"input_embed": embedding[None], **places})
     print(logits.argmax(), flush=True)
+    os._exit(0)
 
 
 @pytest.mark.parametrize("token", CHOSEN)
