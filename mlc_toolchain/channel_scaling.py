@@ -91,7 +91,10 @@ def _normalized(factors: np.ndarray) -> np.ndarray:
 def _sampled_rows(task: ParameterTask, conversion: Conversion) -> np.ndarray:
     """Rows of a weight, float32 [n, K], evenly from all of it."""
     rows = task.production.value.evaluate(conversion.reader.read).reshape(-1, task.production.shape[-1])
-    return rows[:: max(1, rows.size // SAMPLE)].astype(np.float32)
+    sample: np.ndarray = rows[:: max(1, rows.size // SAMPLE)].astype(np.float32)
+    for source in task.production.value.sources():
+        conversion.reader.release(source)
+    return sample
 
 
 def _error(rows: np.ndarray, form: WeightFormat, squares: np.ndarray, factors: np.ndarray) -> float:

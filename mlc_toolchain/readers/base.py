@@ -80,7 +80,7 @@ class CheckpointReader(ABC):
         return None
 
     def release(self, name: str) -> None:  # noqa: B027 - readers without mapped pages have nothing to release
-        """Release the tensor's pages; it will not be read again."""
+        """Release the tensor's pages; reading it again reads the file."""
 
 
 class MappedFile:
