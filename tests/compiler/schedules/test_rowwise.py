@@ -74,8 +74,28 @@ def test_reductions_over_nothing(name: str, expected: float) -> None:
         np.testing.assert_array_equal(result, np.full(3, expected, np.float32))
 
 
+@pytest.mark.parametrize("to", [AVX2, AVX512], ids=["avx2", "avx512"])
+@pytest.mark.parametrize("name", ["sum", "max", "argmax", "argmin"])
+@pytest.mark.parametrize("shape", [(N, 33), (2, N, 3, 64), (N, 100)], ids=str)
+def test_reductions_of_long_rows(name: str, shape: Shape, to: object) -> None:
+    check_meaning(unary(name, shape, axis=-1), {"n": 3}, to, rule="RowReduction")
+
+
+@pytest.mark.parametrize("to", [AVX2, AVX512], ids=["avx2", "avx512"])
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "argmax"])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_reductions_to_one_element(name: str, keepdims: bool, to: object) -> None:
+    for shape in ((3, 64, 16), (1536,)):
+        check_meaning(unary(name, shape, axis=None, keepdims=keepdims), {}, to, rule="WholeReduction")
+
+
+def test_one_element_of_a_size_that_fills_no_vectors() -> None:
+    check_meaning(unary("max", (3, 7, 51), axis=None), {})
+
+
 def test_argmax_and_prefix_sums() -> None:
-    check_meaning(unary("argmax", (N, 20), axis=-1), {"n": 3}, rule="Fallback")
+    check_meaning(unary("argmax", (N, 20), axis=-1), {"n": 3}, rule="RowReduction")
+    check_meaning(unary("argmax", (N, 12), axis=-1), {"n": 3}, rule="Fallback")
     check_meaning(unary("cumsum", (N, 20), axis=-1), {"n": 3}, rule="Elementwise")
 
 

@@ -1,4 +1,4 @@
-"""Split SIMD reductions into independent chains, to hide the latency of floating-point additions."""
+"""Shorten the dependent operations of SIMD reductions: independent chains, and a tree over the lanes."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from ..machine import Cpu
 
 CHAINS = 4  # latency of an addition in cycles, with one full-width addition issued per cycle
 SHORTEST = 4  # minimum iterations of a part
+FOLDED = (4, 8, 16, 32, 64)  # numbers of lanes
 KINDS = {"+": "sum", "max": "max", "min": "min"}
 
 
@@ -40,7 +41,9 @@ class InterleaveReductions(FunctionPass):
 
     A reduction is a serial loop around stores ``acc[i] = acc[i] + x`` to scratch memory, where ``i`` does not depend on
     the loop; it may be reassociated. It is split when it has fewer accumulators than additions in flight, unless its
-    loop is partly unrolled already. Needs: lowered tensor functions. LLVM does this for scalars only.
+    loop is partly unrolled already. A serial loop that combines the lanes of scratch memory becomes a tree of vector
+    operations, each on half the lanes of the one before. Needs: lowered tensor functions. LLVM does this for scalar
+    sums only.
     """
 
     name = "interleave-reductions"
@@ -71,6 +74,9 @@ class _Interleave(Rewriter):
         return self.rewrite_children(node)
 
     def rewrite_For(self, node: For) -> Stmt:
+        folded = self._fold(node)
+        if folded is not None:
+            return folded
         reduction = self._match(node)
         parts = 1 if reduction is None else self._parts(reduction)
         return self.rewrite_children(node) if reduction is None or parts == 1 else _split(reduction, parts)
@@ -85,6 +91,20 @@ class _Interleave(Rewriter):
         in_registers = all(_is_unrolled(lp) and uses(store.indices, lp.var) for lp in nest)
         has_lanes = any(lp.kind == VECTORIZED for lp in nest)
         return _Reduction(loop, tuple(nest), store, *combined) if in_registers and has_lanes else None
+
+    def _fold(self, loop: For) -> Stmt | None:
+        """The tree of a loop ``acc = acc op lanes[i]``; None for any other loop."""
+        store = loop.body
+        if loop.kind != SERIAL or not isinstance(store, BufferStore) or not isinstance(loop.extent, IntImm):
+            return None
+        combined = _accumulation(store)
+        if combined is None or uses(store.indices, loop.var) or loop.extent.value not in FOLDED:
+            return None
+        op, lanes = combined
+        if not isinstance(lanes, BufferLoad) or id(lanes.buffer) not in self.scratch:
+            return None
+        *row, lane = lanes.indices or (None,)
+        return None if lane is not loop.var or uses(row, loop.var) else _tree(loop, store, op, lanes)
 
     def _parts(self, reduction: _Reduction) -> int:
         """Number of parts to split a reduction into; 1: leave it."""
@@ -107,15 +127,38 @@ def _constant(loop: For) -> int:
 
 
 def _accumulation(store: BufferStore) -> tuple[str, PrimExpr] | None:
-    """The operation and the other operand of ``acc[i] = acc[i] op x`` over floats."""
+    """The operation and the other operand of ``acc[i] = acc[i] op x``."""
     value = store.value
-    if not isinstance(value, BinaryOp) or value.op not in KINDS or not dt.is_float(value.dtype):
+    if not isinstance(value, BinaryOp) or value.op not in KINDS:
         return None
     for own, operand in ((value.a, value.b), (value.b, value.a)):
         if isinstance(own, BufferLoad) and own.buffer is store.buffer and key(own.indices) == key(store.indices):
             others = (n for n in walk(operand) if isinstance(n, BufferLoad))
             return None if any(n.buffer is store.buffer for n in others) else (value.op, operand)
     return None
+
+
+def _tree(loop: For, store: BufferStore, op: str, lanes: BufferLoad) -> Stmt:
+    """Combine the two halves of the lanes in a new buffer, then its halves in place, down to one element."""
+    half, dtype = _constant(loop) // 2, lanes.buffer.dtype
+    folded = Buffer(f"{lanes.buffer.name}_folded", (const(half, "int64"),), dtype)
+    steps: list[Stmt] = []
+    first = [replace(lanes, indices=(*lanes.indices[:-1], loop.var + at)) for at in (0, half)]
+    pair: tuple[PrimExpr, PrimExpr] = (first[0], first[1])
+    while half > 1:
+        steps.append(_lanes(loop, half, BufferStore(folded, BinaryOp(op, *pair), (loop.var,))))
+        half //= 2
+        pair = (BufferLoad(folded, (loop.var,)), BufferLoad(folded, (loop.var + half,)))
+    last = BinaryOp(op, *(BufferLoad(folded, (const(at, loop.var.dtype),)) for at in (0, 1)))
+    steps.append(replace(store, value=BinaryOp(op, BufferLoad(store.buffer, store.indices), last)))
+    return Allocate(folded, SeqStmt(tuple(steps)))
+
+
+def _lanes(loop: For, count: int, body: Stmt) -> For:
+    lane = Var("lane", loop.var.dtype)
+    return replace(
+        loop, var=lane, extent=const(count, lane.dtype), kind=VECTORIZED, body=substitute(body, {loop.var: lane})
+    )
 
 
 def _split(reduction: _Reduction, parts: int) -> Stmt:

@@ -10,6 +10,7 @@ from .matmul import Matmul
 from .quantized_matmul import QuantizedMatmul
 from .rowwise import Elementwise, RowReduction
 from .single_column import SingleColumn
+from .whole_reduction import WholeReduction
 from .wide_reduction import WideReduction
 
 CPU_RULES = (
@@ -19,6 +20,7 @@ CPU_RULES = (
     Matmul(),
     Convolution(),
     ExpertMatmul(),
+    WholeReduction(),
     ColumnReduction(),
     ColumnChain(),
     WideReduction(),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ....ir import dtype as dt
 from ....ir.expr import BinaryOp, Var, is_const
+from ....ir.simplify import Analyzer
 from ....ir.visitor import walk
 from ....schedules.rule import Blocks, TunableRule, analyse, choose, contiguous_axis, inline_intermediates
 from ....target import Target
-from ....tir.nodes import Block, BufferStore, For, While
+from ....tir.calling import step_along
+from ....tir.nodes import Block, BufferLoad, BufferStore, For, While
 from ....tir.schedule import Schedule
 from ..machine import Cpu
 from .lanes import reduce_in_lanes
@@ -19,25 +21,50 @@ SQUARE = 8  # rows at a power-of-two stride map to the same L1 set, which has at
 class RowReduction(TunableRule):
     """Chains of blocks of which some reduce the last axis: rows in parallel, SIMD lanes along a row.
 
-    Choices: the vectors of lanes of a reduction, and of a step of the other blocks.
+    The last block may be a reduction of long rows. Choices: the vectors of lanes of a reduction, and of a step of the
+    other blocks.
     """
 
     def schedule(self, s: Schedule, target: Target) -> Schedule | None:
         blocks = analyse(s.func)
-        if blocks is None or not blocks.reductions or blocks.last.is_reduction:
+        if blocks is None or not blocks.reductions or not s.get_loops(blocks.last.name):
             return None
-        if not s.get_loops(blocks.last.name):
+        if blocks.last.is_reduction and not _reduces_long_rows(s, blocks.last, 2 * Cpu.of(target).lanes(32)):
             return None
-        row = _rows_of(s, blocks.last.name)
+        lanes, last = _lanes(s, blocks, target), blocks.last.name
+        if blocks.last.is_reduction:
+            _in_lanes(s, last, lanes, alone=True)
+            row = s.get_loops(last)[-2]
+        else:
+            row = _rows_of(s, last)
         for block in reversed(blocks.in_order[:-1]):
             s.compute_at(block.name, row)
-        _reduce_rows(s, blocks, target)
+        for block in blocks.reductions:
+            if block is not blocks.last:
+                _in_lanes(s, block.name, lanes)
+        if blocks.last.is_reduction:
+            row = s.fuse(*s.get_loops(last)[:-1])
         s.parallel(row)
         width = choose(s, VECTORS, 1) * Cpu.of(target).lanes(32)
         for block in blocks.in_order:
             if not block.is_reduction:
                 _vectorize_innermost(s, block.name, width, outer=row)
         return s
+
+
+def _reduces_long_rows(s: Schedule, block: Block, least: int) -> bool:
+    """Whether a block reduces its last axis only, which has at least ``least`` adjacent elements, and has others."""
+    kinds = "".join(it.kind for it in block.iter_vars)
+    if kinds.count("R") != 1 or not kinds.endswith("SR") or not is_one_operation(block):
+        return False
+    loads = [n for n in walk(block.body) if isinstance(n, BufferLoad)]
+    steps = {step_along(load, block.iter_vars[-1].var, Analyzer()) for load in loads}
+    return steps <= {0, 1} and _is_longer(s, block.name, least)
+
+
+def is_one_operation(block: Block) -> bool:
+    """Whether a reduction has one result, to which it applies one operation."""
+    return isinstance(block.body, BufferStore) and isinstance(block.body.value, BinaryOp)
 
 
 def is_of_floats(block: Block) -> bool:
@@ -49,18 +76,23 @@ def is_of_floats(block: Block) -> bool:
     return isinstance(value, BinaryOp) and dt.is_float(value.dtype)
 
 
-def _reduce_rows(s: Schedule, blocks: Blocks, target: Target) -> None:
-    """Reduce each lane of the innermost loops of reductions of floats, then the lanes."""
+def _lanes(s: Schedule, blocks: Blocks, target: Target) -> int:
+    """The lanes of the reductions, 0 if none is long enough."""
     lanes = Cpu.of(target).lanes(32)
-    long = [b.name for b in blocks.reductions if is_of_floats(b) and _is_longer(s, b.name, 2 * lanes)]
-    if not long:
+    long = any(is_one_operation(b) and _is_longer(s, b.name, 2 * lanes) for b in blocks.reductions)
+    return lanes * choose(s, VECTORS, 1) if long else 0
+
+
+def _in_lanes(s: Schedule, name: str, lanes: int, alone: bool = False) -> None:
+    """Reduce each lane of the innermost loop of a reduction, then the lanes, if the loop is long enough.
+
+    alone: no other block is in the reduction's nest.
+    """
+    if not lanes or not is_one_operation(s.block(name)) or not _is_longer(s, name, 2 * lanes):
         return
-    lanes *= choose(s, VECTORS, 1)
-    for name in long:
-        loops = s.get_loops(name)
-        if _is_longer(s, name, 2 * lanes):
-            for block in reduce_in_lanes(s, loops[-1], lanes, axis=len(loops) - 1):
-                s.vectorize(s.get_loops(block)[-1])
+    loops = s.get_loops(name)
+    for block in reduce_in_lanes(s, loops[-1], lanes, axis=len(loops) - 1, nest=name if alone else None):
+        s.vectorize(s.get_loops(block)[-1])
 
 
 def _is_longer(s: Schedule, name: str, least: int) -> bool:

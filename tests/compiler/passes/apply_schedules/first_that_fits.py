@@ -34,11 +34,9 @@ class Module:
                 T.writes(y[vi])
                 y[vi] = x[vi]
 
-
 # ----
 
 # from mlc_compiler.script import I, R, T
-
 
 @I.ir_module
 class Module:
@@ -57,17 +55,31 @@ class Module:
 
     @T.prim_func(private=True)
     def total(x: T.Buffer((4, 16), "float32"), y: T.Buffer((4,), "float32")):
-        T.func_attr({"num_outputs": 1, "tir.is_scheduled": True, "schedule": "Fallback"})
+        T.func_attr({"num_outputs": 1, "tir.is_scheduled": True, "schedule": "RowReduction"})
         # with T.block("root"):
+        y_rf = T.alloc_buffer((4, 8), "float32")
         for i in T.parallel(4):
-            for k in range(16):
+            for ax1_init in T.vectorized(8):
+                with T.block("y_rf_init"):
+                    vi, vk_1 = T.axis.remap("SS", [i, ax1_init])
+                    T.reads()
+                    T.writes(y_rf[vi, vk_1])
+                    y_rf[vi, vk_1] = T.float32(0.0)
+            for ax0 in range(2):
+                for ax1 in T.vectorized(8):
+                    with T.block("y_rf_update"):
+                        vi, vk_0, vk_1 = T.axis.remap("SRS", [i, ax0, ax1])
+                        T.reads(y_rf[vi, vk_1], x[vi, vk_0 * 8 + vk_1])
+                        T.writes(y_rf[vi, vk_1])
+                        y_rf[vi, vk_1] = y_rf[vi, vk_1] + x[vi, vk_0 * 8 + vk_1]
+            for k_1 in range(8):
                 with T.block("y"):
-                    vi, vk = T.axis.remap("SR", [i, k])
-                    T.reads(x[vi, vk])
+                    vi, vk_1 = T.axis.remap("SR", [i, k_1])
+                    T.reads(y_rf[vi, vk_1])
                     T.writes(y[vi])
                     with T.init():
                         y[vi] = T.float32(0.0)
-                    y[vi] = y[vi] + x[vi, vk]
+                    y[vi] = y[vi] + y_rf[vi, vk_1]
 
     @T.prim_func(private=True)
     def scheduled(x: T.Buffer((16,), "float32"), y: T.Buffer((16,), "float32")):
