@@ -38,25 +38,20 @@ class Fit:
     dtype: type = np.float32
 
 
-def log_erfc(t: mpf) -> mpf:
-    return mp.log(mp.erfc(t))
+def log2_erfc(t: mpf) -> mpf:
+    return mp.log(mp.erfc(t), 2)
 
 
 FITS = {
     "exp": Fit(mp.exp, -0.3475, 0.3475, 4, scale=lambda r: r * r, lead=lambda r: 1 + r),
     "exp_coarse": Fit(mp.exp, -0.3475, 0.3475, 3),
     "exp2": Fit(lambda r: mpf(2) ** r, -0.5, 0.5, 6, scale=lambda r: r, lead=lambda r: mpf(1)),
+    "exp2_coarse": Fit(lambda r: mpf(2) ** r, -0.5, 0.5, 5),
     "exp2_wide": Fit(lambda r: mpf(2) ** r, -0.5, 0.5, 7, dtype=np.float64),
     "tanh": Fit(mp.tanh, 0.0, 0.6251, 4, variable=lambda x: x * x, scale=lambda x: x**3, lead=lambda x: x),
-    "erf": Fit(mp.erf, 0.0, 0.95, 6, variable=lambda x: x * x, scale=lambda x: x, lead=lambda x: x),
+    "erf": Fit(mp.erf, 0.0, 0.95, 5, variable=lambda x: x * x, scale=lambda x: x, lead=lambda x: x),
     "erfc": Fit(
-        log_erfc,
-        0.9,
-        4.0,
-        7,
-        scale=lambda t: t,
-        lead=lambda t: -t,
-        weight=lambda t: -log_erfc(t) * mp.erfc(t) / mp.erf(t),
+        log2_erfc, 0.9, 4.0, 5, scale=lambda t: t, weight=lambda t: -log2_erfc(t) * mp.ln(2) * mp.erfc(t) / mp.erf(t)
     ),
     "log2": Fit(
         lambda s: mp.atanh(s) * 2 / mp.ln(2),
