@@ -84,9 +84,8 @@ def _topk(x: Expr, k: int, dim: int = -1, largest: bool = True, sorted: bool = T
     return ops.topk(x, k=k, axis=dim, largest=largest, dtype="int64")
 
 
-def _sort(x: Expr, dim: int = -1, descending: bool = False) -> tuple[Expr, Expr]:
-    order = ops.argsort(x, axis=dim, descending=descending, dtype="int64")
-    return ops.sort(x, axis=dim, descending=descending), order
+def _sort(x: Expr, dim: int = -1, descending: bool = False) -> Expr:
+    return ops.topk(x, k=0, axis=dim, largest=descending, dtype="int64")
 
 
 ROWS: dict[str, Row] = {
