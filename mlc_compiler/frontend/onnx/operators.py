@@ -128,9 +128,16 @@ def _gather(x: Expr, places: Expr, *, axis: int = 0) -> Expr:
     return ops.take(x, ops.where(ops.less(places, 0), ops.add(places, size), places), axis=axis)
 
 
+def _how(reduction: bytes) -> str:
+    return "update" if reduction == b"none" else reduction.decode()
+
+
 def _scatter_elements(x: Expr, places: Expr, updates: Expr, *, axis: int = 0, reduction: bytes = b"none") -> Expr:
-    how = "update" if reduction == b"none" else reduction.decode()
-    return ops.scatter_elements(x, places, updates, axis=axis, reduction=how)
+    return ops.scatter_elements(x, places, updates, axis=axis, reduction=_how(reduction))
+
+
+def _scatter_nd(x: Expr, places: Expr, updates: Expr, *, reduction: bytes = b"none") -> Expr:
+    return ops.scatter_nd(x, places, updates, reduction=_how(reduction))
 
 
 def _expand(x: Expr, shape: Any) -> Expr:
@@ -228,6 +235,7 @@ ROWS: dict[str, Row] = {
     "Reshape": _reshape,
     "Round": ops.round,
     "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
     "Sigmoid": ops.sigmoid,
     "Sign": ops.sign,
     "Sin": ops.sin,

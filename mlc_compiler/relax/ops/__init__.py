@@ -148,7 +148,7 @@ from .registry import Operator, OperatorError
 from .routing import route
 from .sampling import penalize, sample_top_p, softmax_with_temperature
 from .sampling_filters import filter_probabilities
-from .scatter import scatter_elements
+from .scatter import scatter_elements, scatter_nd
 from .search import (
     argsort,
     sort,
@@ -257,6 +257,7 @@ __all__ = [
     "rwkv7",
     "sample_top_p",
     "scatter_elements",
+    "scatter_nd",
     "selective_scan",
     "sigmoid",
     "sign",

@@ -194,6 +194,7 @@ SHAPES: Cases = [
         x.scatter_reduce(1, i[None] % 4, y, "amax"),
         x.scatter_reduce(0, i[None] % 2, y, "prod"),
         x.index_add(1, i[0] % 4, y, alpha=2),
+        x.index_add(0, i[0] % 2, y[:1].expand(i.shape[1], -1, -1)),
         x.index_put((i[0, :2] % 2, i[1, :2] % 4), y[0, :2]),
         x.index_put((i % 2,), y[0, 0], accumulate=True),
         x.slice_scatter(y[:, :2], 1, 1, 3),

@@ -90,6 +90,8 @@ CASES: list[Case] = [
         {"axis": 1},
     ),
     ("ScatterElements", ["x", RNG.integers(0, 4, (2, 2, 6)), normal(2, 2, 6)], {"axis": 1, "reduction": "add"}),
+    ("ScatterND", ["x", np.array([[[1, 3], [0, -1]]]), normal(1, 2, 6)], {}),
+    ("ScatterND", ["x", ints(1, 1, 0)[:, None], normal(3, 4, 6)], {"reduction": "add"}),
     ("Squeeze", [normal(2, 1, 3), ints(1)], {}),
     ("Unsqueeze", ["x", ints(0, -1)], {}),
     ("Tile", ["x", ints(1, 2, 3)], {}),

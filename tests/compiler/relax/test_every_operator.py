@@ -55,6 +55,13 @@ def scattered(data: np.ndarray, places: np.ndarray, updates: np.ndarray) -> np.n
     return result
 
 
+def scattered_parts(data: np.ndarray, places: np.ndarray, updates: np.ndarray) -> np.ndarray:
+    result = data.copy()
+    for at in np.ndindex(places.shape[:-1]):
+        result[tuple(places[at])] = updates[at]
+    return result
+
+
 def softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
     e = np.exp(x - x.max(axis, keepdims=True))
     return e / e.sum(axis, keepdims=True)
@@ -288,6 +295,7 @@ CASES: dict[str, Case] = {
     ),
     "gather_elements": Case((INTS, PLACES), lambda x, i: np.take_along_axis(x, i, 1), {"axis": 1}),
     "scatter_elements": Case((INTS, PLACES, SMALL[:, :2].copy()), scattered, {"axis": 1, "reduction": "mul"}),
+    "scatter_nd": Case((X, np.stack([PLACES[:, :1] % N, PLACES[:, 1:]], -1), Y[:, :1]), scattered_parts),
     "nn.expert_linear": Case((X[0, :4].copy(), EXPERTS, CHOSEN, CHOSEN[::-1].copy()), expert_linear, tolerance=1e-5),
     "nn.expert_sum": Case((X[0], np.abs(Y[0, :N, :2]), PLACES), expert_sum),
     "nn.route": Case(

@@ -141,6 +141,33 @@ def test_scatter_elements_refuses_what_does_not_fit():
         run_op("scatter_elements", x, places, x)
 
 
+@pytest.mark.parametrize("symbolic", [(), (4,)])
+def test_scatter_nd_applies_repeated_indices_in_order(symbolic):
+    """Indices from the end, out of range, repeated."""
+    data, updates, places = normal(4, 3), normal(4, 3), np.array([[3], [-1], [4], [1]])
+
+    def written(x, i, u):
+        return np.stack([x[0], u[3], x[2], u[1]])
+
+    def added(x, i, u):
+        return np.stack([x[0], x[1] + u[3], x[2], x[3] + u[0] + u[1]])
+
+    exactly("scatter_nd", data, places, updates, reference=written, symbolic=symbolic)
+    exactly("scatter_nd", data, places, updates, reference=added, symbolic=symbolic, reduction="add")
+
+
+def test_scatter_nd_refuses_what_does_not_fit():
+    x, places = normal(4, 3), np.zeros((2, 1), np.int64)
+    with pytest.raises(OperatorError, match=r"indices: got shape \(2, 3\); expected 1 to 2 on the last axis"):
+        run_op("scatter_nd", x, np.zeros((2, 3), np.int64), normal(2))
+    with pytest.raises(OperatorError, match="sizes of updates on axis 1"):
+        run_op("scatter_nd", x, places, normal(2, 4))
+    with pytest.raises(OperatorError, match=r"updates: got shape \(2,\); expected \(2, 3\)"):
+        run_op("scatter_nd", x, places, normal(2))
+    with pytest.raises(OperatorError, match="updates: got int64; expected float32"):
+        run_op("scatter_nd", x, places, np.zeros((2, 3), np.int64))
+
+
 def test_take_from_an_empty_axis():
     places = np.zeros((2, 3), np.int32)
     exactly("gather_elements", normal(0, 3), places, reference=lambda x, i: np.zeros((2, 3), x.dtype), axis=0)

@@ -13,7 +13,7 @@ from .dense_attention import dense_attention
 from .filters import filter_probabilities
 from .recurrent import recurrent_kernels
 from .sampling import draw_top_p
-from .scatter import scatter_elements
+from .scatter import scatter_elements, scatter_nd
 from .sort import argsort, sort, topk
 
 __all__ = ["kernels_of"]
@@ -32,6 +32,7 @@ def kernels_of(target: Target, narrow: bool) -> Mapping[str, TensorExpression]:
         "nn.filter_probabilities": partial(filter_probabilities, target=target),
         "nn.sample_top_p": partial(draw_top_p, target=target),
         "scatter_elements": scatter_elements,
+        "scatter_nd": scatter_nd,
         "argsort": argsort,
         "sort": sort,
         "topk": topk,

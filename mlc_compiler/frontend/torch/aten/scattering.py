@@ -39,6 +39,8 @@ def _scatter_reduce(x: Expr, dim: int, places: Expr, values: Expr, reduce: str, 
 
 def _index_add(x: Expr, dim: int, places: Expr, values: Expr, alpha: Number = 1) -> Expr:
     scaled = values if alpha == 1 else ops.multiply(values, alpha)
+    if axis_of(x, dim) == 0 and rank(x) > 0 and rank(values) == rank(x):
+        return ops.scatter_nd(x, ops.reshape(places, (-1, 1)), cast(scaled, dtype_of(x)), reduction="add")
     return _scatter(x, dim, _along(places, values, axis_of(x, dim)), scaled, "add")
 
 
@@ -53,9 +55,8 @@ def _index_put(x: Expr, places: Sequence[Expr | None], values: Expr, accumulate:
     wanted = (*shape_of(flat), *rest)
     count = count_of(flat, range(rank(flat)))
     new = blocks.reshape(ops.broadcast_to(cast(values, dtype_of(x)), wanted), (count, *rest))
-    where = _along(blocks.reshape(flat, (count,)), new, 0)
     how = "add" if accumulate else "update"
-    return blocks.reshape(ops.scatter_elements(lines, where, new, axis=0, reduction=how), shape)
+    return blocks.reshape(ops.scatter_nd(lines, blocks.reshape(flat, (count, 1)), new, reduction=how), shape)
 
 
 def _slice_scatter(
