@@ -21,7 +21,11 @@ def typed_messages() -> Iterator[str]:
     """Yield the typed commands, which begin with a slash, and messages until the end of input."""
     with _line_editing():
         while (line := _read_line("> ")) is not None:
-            yield line if line.startswith("/") else _whole_message(line)
+            if line.startswith("/"):
+                yield line
+            else:
+                yield _whole_message(line)
+                _drop_typed()
 
 
 class Request(NamedTuple):
@@ -74,7 +78,6 @@ def _read_block(first: str) -> str:
 
 
 def _read_line(prompt: str) -> str | None:
-    _drop_typed()
     while True:
         try:
             return input(prompt if sys.stdin.isatty() else "")

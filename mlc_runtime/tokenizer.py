@@ -169,7 +169,7 @@ def _open(folder: Path) -> AnyTokenizer:
 
 def _load(path: Path) -> tokenizers.Tokenizer:
     try:
-        return tokenizers.Tokenizer.from_file(str(path))
+        return tokenizers.Tokenizer.from_buffer(path.read_bytes())  # from_file takes no names that are not UTF-8
     except BaseException as e:  # a panic of the Rust library is not an Exception
         if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
             raise

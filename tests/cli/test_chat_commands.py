@@ -114,6 +114,15 @@ def test_reasoning_is_apart():
         assert [line.strip() for line in shown(pieces, in_thought).splitlines() if line.strip()] == ["why", "so"]
 
 
+def test_only_keys_typed_during_an_answer_are_dropped(monkeypatch: pytest.MonkeyPatch):
+    typed, log = iter(["/x", '"""', "c", '"""', "a\\", "b"]), []
+    monkeypatch.setattr(chat_input, "_drop_typed", lambda: log.append("drop"))
+    monkeypatch.setattr(chat_input, "_read_line", lambda prompt: next(typed, None))
+    for line in chat_input.typed_messages():
+        log.append(line)
+    assert log == ["/x", "c", "drop", "a\nb", "drop"]
+
+
 def test_lines_of_one_message(monkeypatch: pytest.MonkeyPatch):
     typed = iter(["a\\", "b", '"""c', "d", '"""', "/x", "e"])
     monkeypatch.setattr(chat_input, "_read_line", lambda prompt: next(typed, None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 import tokenizers
@@ -120,6 +121,13 @@ def test_damaged_tokenizer(tmp_path, content):
     (tmp_path / "tokenizer.json").write_text(content, encoding="latin-1")
     with pytest.raises(MLCError, match=r"tokenizer.json is not readable"):
         Tokenizer(tmp_path)
+
+
+def test_a_folder_whose_name_is_not_utf8(tmp_path):
+    folder = tmp_path / os.fsdecode(b"m\xff")
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text(byte_tokenizer().to_str())
+    assert Tokenizer(folder).decode(Tokenizer(folder).encode(TEXT)) == TEXT
 
 
 def test_a_panic_inside_the_library_is_an_error(tmp_path):
