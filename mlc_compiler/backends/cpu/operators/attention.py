@@ -70,9 +70,11 @@ class _Kernel(TileBuffers, PagedAttention):
         sizes = Sizes(self.kv_heads, self.group, self.key, self.value, self.page, dt.nbytes(self.k_pages.dtype))
         readable = not self.inline and not self.latent
         cpu = Cpu.of(self.target)
-        self.tiles = t = Tiles.of(sizes, cpu, self.single_query, readable)
-        self.piece = t.piece
+        self.tiles = Tiles.of(sizes, cpu, self.single_query, readable)
         self.narrow = self.narrow and self._in_pairs(cpu)
+        if self.narrow:
+            self.tiles = Tiles.of(sizes, cpu, self.single_query, readable, dt.nbytes("bfloat16"))
+        self.piece = self.tiles.piece
         self._make_scratch()
 
     def _in_pairs(self, cpu: Cpu) -> bool:

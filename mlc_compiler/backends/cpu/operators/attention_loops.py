@@ -195,10 +195,6 @@ def attend_block(k, sequence, g, j, end, rows):
         if j < T.Cast("int64", k.last[0]):
             score_keys(k, g, tile * k.row_tile, j)
             softmax(k, tile * k.row_tile)
-            if k.scaled:
-                scale_weights(k)
-            if k.narrow:
-                round_weights(k)
             add_values(k, g, tile * k.row_tile, j, T.min(count, T.Cast("int64", k.last[0]) - j))
 
 
@@ -336,7 +332,7 @@ def score_keys(k, g, row, j):
 
 @T.macro
 def softmax(k, row):
-    """Online softmax: ``score = exp(score - new_max)``; ``correction`` rescales the earlier sums to the new maximum."""
+    """Online softmax: weights ``exp(score - new_max)``; ``correction`` rescales the earlier sums to the new maximum."""
     for r in T.unroll(k.row_tile):
         for lane in T.vectorized(k.lanes):
             k.fold[lane] = k.score[r, lane]
@@ -353,27 +349,24 @@ def softmax(k, row):
             k.fold[lane] = T.float32(0)
         for v in T.unroll(k.block // k.lanes):
             for lane in T.vectorized(k.lanes):
-                k.score[r, v * k.lanes + lane] = k.weight(k.score[r, v * k.lanes + lane] - k.new_max[r])
-                k.fold[lane] = k.fold[lane] + k.score[r, v * k.lanes + lane]
+                k.weights[lane] = k.weight(k.score[r, v * k.lanes + lane] - k.new_max[r])
+                k.fold[lane] = k.fold[lane] + k.weights[lane]
+            store_weights(k, r, v * k.lanes)
         halve(k.fold, k.lanes, add)
         k.row_sum[row + r] = k.row_sum[row + r] * k.correction[r] + k.fold[0]
 
 
 @T.macro
-def scale_weights(k):
-    """Multiply the weights of a row tile by the scales of the values, so that ``add_values`` reads unscaled codes."""
-    for r in T.unroll(k.row_tile):
-        for v in T.unroll(k.block // k.lanes):
-            for lane in T.vectorized(k.lanes):
-                i = v * k.lanes + lane
-                k.score[r, i] = k.score[r, i] * k.value_scales[i]
-
-
-@T.macro
-def round_weights(k):
-    for r in T.unroll(k.row_tile):
-        for v in T.unroll(k.block // k.lanes):
-            k.round(k.weight_pairs[r, v * k.lanes], k.score[r, v * k.lanes])
+def store_weights(k, r, i):
+    """Store the weights of a vector of keys for ``add_values``, which reads unscaled values."""
+    if k.scaled:
+        for lane in T.vectorized(k.lanes):
+            k.weights[lane] = k.weights[lane] * k.value_scales[i + lane]
+    if k.narrow:
+        k.round(k.weight_pairs[r, i], k.weights[0])
+    else:
+        for lane in T.vectorized(k.lanes):
+            k.score[r, i + lane] = k.weights[lane]
 
 
 @T.macro

@@ -31,7 +31,7 @@ class Tiles:
     lanes: elements of a SIMD register. tokens: per tile. rows: per tile, padded to whole row tiles. Registers hold the
     sums of ``row_tile`` rows x ``key_vectors * lanes`` keys, then of ``value_rows`` rows x ``value_vectors * lanes``
     elements of the values. block: keys per step of the online softmax. piece: keys per work item when decoding.
-    staged: whether blocks are copied to float32 scratch buffers before use.
+    staged: whether blocks are copied to scratch buffers before use.
     """
 
     lanes: int
@@ -47,10 +47,11 @@ class Tiles:
     staged: bool
 
     @staticmethod
-    def of(sizes: Sizes, cpu: Cpu, single_query: bool, readable: bool) -> Tiles:
-        """single_query: tiles of one token. readable: keys and values may be read without staging."""
+    def of(sizes: Sizes, cpu: Cpu, single_query: bool, readable: bool, staged_bytes: int = FLOAT_BYTES) -> Tiles:
+        """single_query: tiles of one token. readable: keys and values may be read without staging. staged_bytes: of
+        an element of a staged block."""
         lanes, registers = cpu.lanes(32), cpu.vector_registers
-        in_l1 = cpu.l1_bytes // (FLOAT_BYTES * (sizes.key + sizes.value))
+        in_l1 = cpu.l1_bytes // (staged_bytes * (sizes.key + sizes.value))
         block = max(_power_of_two(in_l1), 4 * lanes, sizes.page)
         max_rows = sizes.group if single_query else ROW_TILES * registers
         row_tile, key_vectors = register_tile(max_rows, block // lanes, registers)

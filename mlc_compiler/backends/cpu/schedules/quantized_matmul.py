@@ -15,6 +15,7 @@ from ....schedules.rule import (
     choose,
     column_tiles,
     constant_extent,
+    largest_divisor,
     round_up,
     stored_buffer,
 )
@@ -24,10 +25,11 @@ from ....tir.intrinsics import find_tensor_intrin
 from ....tir.nodes import Buffer, BufferLoad, PrimFunc
 from ....tir.schedule import Schedule
 from ..passes.quantized_matmuls import PLAN
-from .lanes import reduce_in_lanes
+from .lanes import reduce_as_tree
 from .prefetching import prefetch_weight
 
-PARTIAL_SUMS = 8  # lanes of a reduction over a group
+PARTIAL_SUMS = 16  # lanes of a reduction over a group
+GROUPS_TOGETHER = 8  # groups of a row that are quantized in one iteration of the parallel loop, at most
 
 
 @dataclass(frozen=True)
@@ -128,20 +130,18 @@ def _quantized_parameters(blocks: Blocks, func: PrimFunc) -> list[tuple[str, Buf
 
 
 def prepare_activations(s: Schedule) -> tuple[Var, list[str]]:
-    """Quantize the activations in one loop over rows and groups; returns it and the blocks to vectorize."""
+    """Quantize the activations in one loop over rows and chunks of groups; returns it and the blocks to vectorize."""
     row, group, *_ = s.get_loops("largest")
-    row_group = s.fuse(row, group)
+    chunk, group = s.split(group, [None, largest_divisor(s.extent(group), GROUPS_TOGETHER)])
+    row_chunk = s.fuse(row, chunk)
     correction = ["correction"] if "correction" in s.get_blocks() else []
     for block in ("fixed", "digits", *correction, "step"):
-        s.reverse_compute_at(block, row_group)
-    for block in ("fixed", "digits"):
-        _, *inside = s.get_loops(block)
+        s.reverse_compute_at(block, group)
+    for block in ("fixed", "digits", "largest", *correction):
+        _, _, *inside = s.get_loops(block)
         s.fuse(*inside)
-    partial: list[str] = []
-    for block in ("largest", *correction):
-        _, *inside = s.get_loops(block)
-        partial += reduce_in_lanes(s, s.fuse(*inside), PARTIAL_SUMS, axis=2)
-    return row_group, ["fixed", "digits", *partial]
+    partial = [name for block in ("largest", *correction) for name in reduce_as_tree(s, block, PARTIAL_SUMS, axis=2)]
+    return row_chunk, ["fixed", "digits", *partial]
 
 
 def _store_by_tile(s: Schedule, rows: int) -> None:

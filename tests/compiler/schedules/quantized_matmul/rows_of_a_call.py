@@ -183,72 +183,119 @@ class Module:
         step = T.decl_buffer(((n + 63) // 64, 2, 64), "float32")
         correction = T.decl_buffer(((n + 63) // 64, 2, 64), "int32")
         digits = T.decl_buffer(((n + 63) // 64, 2, 64, 2, 8, 4), "int8")
-        for row_g_fused in T.parallel(n * 2):
-            correction_rf = T.decl_buffer((1, 1, 8), "int32")
-            largest_rf = T.decl_buffer((1, 1, 8), "int32")
-            fixed = T.decl_buffer((1, 1, 8, 4), "int32")
-            largest = T.decl_buffer((1, 1), "int32")
-            for k_1_init in T.vectorized(8):
-                largest_rf[0, 0, k_1_init] = T.int32(-2147483648)
-            for k_0 in range(4):
-                for k_1 in T.vectorized(8):
-                    largest_rf[0, 0, k_1] = T.max(
-                        largest_rf[0, 0, k_1],
-                        T.reinterpret("int32", x[row_g_fused // 2, k_0 * 8 + k_1 + row_g_fused % 2 * 32])
-                        & T.int32(2147483647),
-                    )
-            largest[0, 0] = T.int32(-2147483648)
-            for k_1 in range(8):
-                largest[0, 0] = T.max(largest[0, 0], largest_rf[0, 0, k_1])
-            for ax0_ax1_fused in T.vectorized(32):
-                fixed[0, 0, ax0_ax1_fused // 4, ax0_ax1_fused % 4] = T.Cast(
-                    "int32",
-                    T.round(
-                        x[
-                            row_g_fused // 2,
-                            ax0_ax1_fused // 8 * 6 + ax0_ax1_fused * 2 + row_g_fused % 2 * 32 - ax0_ax1_fused // 4 * 7,
-                        ]
-                        * T.Select(
-                            T.reinterpret("float32", largest[0, 0]) > T.float32(1e-30),
-                            T.float32(32639.0) / T.reinterpret("float32", largest[0, 0]),
-                            T.float32(0.0),
+        for row_g_0_fused in T.parallel(n):
+            fixed = T.decl_buffer((1, 2, 8, 4), "int32")
+            for g_1 in range(2):
+                correction_rf_3 = T.decl_buffer((1, 1, 2), "int32")
+                correction_rf_2 = T.decl_buffer((1, 1, 4), "int32")
+                correction_rf_1 = T.decl_buffer((1, 1, 8), "int32")
+                correction_rf = T.decl_buffer((1, 1, 16), "int32")
+                largest_rf_3 = T.decl_buffer((1, 1, 2), "int32")
+                largest_rf_2 = T.decl_buffer((1, 1, 4), "int32")
+                largest_rf_1 = T.decl_buffer((1, 1, 8), "int32")
+                largest_rf = T.decl_buffer((1, 1, 16), "int32")
+                largest = T.decl_buffer((1, 1), "int32")
+                for k_1_init in T.vectorized(16):
+                    largest_rf[0, 0, k_1_init] = T.int32(-2147483648)
+                for k_0 in range(2):
+                    for k_1 in T.vectorized(16):
+                        largest_rf[0, 0, k_1] = T.max(
+                            largest_rf[0, 0, k_1],
+                            T.reinterpret("int32", x[row_g_0_fused, g_1 * 32 + k_0 * 16 + k_1]) & T.int32(2147483647),
                         )
-                    ),
-                )
-            for ax0_ax1_ax2_fused in T.vectorized(64):
-                digits[
-                    row_g_fused // 128,
-                    row_g_fused % 2,
-                    row_g_fused // 2 % 64,
-                    ax0_ax1_ax2_fused // 32,
-                    ax0_ax1_ax2_fused // 4 % 8,
-                    ax0_ax1_ax2_fused % 4,
-                ] = T.Cast(
-                    "int8",
-                    T.Select(
-                        ax0_ax1_ax2_fused // 32 < 1,
-                        fixed[0, 0, ax0_ax1_ax2_fused // 4 % 8, ax0_ax1_ax2_fused % 4] + T.int32(128) >> T.int32(8),
-                        fixed[0, 0, ax0_ax1_ax2_fused // 4 % 8, ax0_ax1_ax2_fused % 4]
-                        - (fixed[0, 0, ax0_ax1_ax2_fused // 4 % 8, ax0_ax1_ax2_fused % 4] + T.int32(128) >> T.int32(8))
-                        * T.int32(256),
-                    ),
-                )
-            for ax0_ax1_fused_1_init in T.vectorized(8):
-                correction_rf[0, 0, ax0_ax1_fused_1_init] = T.int32(0)
-            for ax0_ax1_fused_0 in range(4):
-                for ax0_ax1_fused_1 in T.vectorized(8):
-                    correction_rf[0, 0, ax0_ax1_fused_1] = correction_rf[0, 0, ax0_ax1_fused_1] - fixed[
-                        0, 0, ax0_ax1_fused_0 * 2 + ax0_ax1_fused_1 // 4, ax0_ax1_fused_1 % 4
-                    ] * T.int32(7)
-            correction[row_g_fused // 128, row_g_fused % 2, row_g_fused // 2 % 64] = T.int32(0)
-            for ax0_ax1_fused_1 in range(8):
-                correction[row_g_fused // 128, row_g_fused % 2, row_g_fused // 2 % 64] = (
-                    correction[row_g_fused // 128, row_g_fused % 2, row_g_fused // 2 % 64]
-                    + correction_rf[0, 0, ax0_ax1_fused_1]
-                )
-            step[row_g_fused // 128, row_g_fused % 2, row_g_fused // 2 % 64] = T.reinterpret(
-                "float32", largest[0, 0]
-            ) * T.float32(3.0638193572106986e-05)
+                for k_1_1_init in T.vectorized(8):
+                    largest_rf_1[0, 0, k_1_1_init] = T.int32(-2147483648)
+                for k_1_0, k_1_1 in T.grid(2, 8):
+                    largest_rf_1[0, 0, k_1_1] = T.max(largest_rf_1[0, 0, k_1_1], largest_rf[0, 0, k_1_0 * 8 + k_1_1])
+                for k_1_1_1_init in T.vectorized(4):
+                    largest_rf_2[0, 0, k_1_1_1_init] = T.int32(-2147483648)
+                for k_1_1_0, k_1_1_1 in T.grid(2, 4):
+                    largest_rf_2[0, 0, k_1_1_1] = T.max(
+                        largest_rf_2[0, 0, k_1_1_1], largest_rf_1[0, 0, k_1_1_0 * 4 + k_1_1_1]
+                    )
+                for k_1_1_1_1_init in T.vectorized(2):
+                    largest_rf_3[0, 0, k_1_1_1_1_init] = T.int32(-2147483648)
+                for k_1_1_1_0, k_1_1_1_1 in T.grid(2, 2):
+                    largest_rf_3[0, 0, k_1_1_1_1] = T.max(
+                        largest_rf_3[0, 0, k_1_1_1_1], largest_rf_2[0, 0, k_1_1_1_0 * 2 + k_1_1_1_1]
+                    )
+                largest[0, 0] = T.int32(-2147483648)
+                for k_1_1_1_1 in range(2):
+                    largest[0, 0] = T.max(largest[0, 0], largest_rf_3[0, 0, k_1_1_1_1])
+                for ax0_ax1_fused in T.vectorized(32):
+                    fixed[0, g_1, ax0_ax1_fused // 4, ax0_ax1_fused % 4] = T.Cast(
+                        "int32",
+                        T.round(
+                            x[
+                                row_g_0_fused,
+                                g_1 * 32 + ax0_ax1_fused // 8 * 6 + ax0_ax1_fused * 2 - ax0_ax1_fused // 4 * 7,
+                            ]
+                            * T.Select(
+                                T.reinterpret("float32", largest[0, 0]) > T.float32(1e-30),
+                                T.float32(32639.0) / T.reinterpret("float32", largest[0, 0]),
+                                T.float32(0.0),
+                            )
+                        ),
+                    )
+                for ax0_ax1_ax2_fused in T.vectorized(64):
+                    digits[
+                        row_g_0_fused // 64,
+                        g_1,
+                        row_g_0_fused % 64,
+                        ax0_ax1_ax2_fused // 32,
+                        ax0_ax1_ax2_fused // 4 % 8,
+                        ax0_ax1_ax2_fused % 4,
+                    ] = T.Cast(
+                        "int8",
+                        T.Select(
+                            ax0_ax1_ax2_fused // 32 < 1,
+                            fixed[0, g_1, ax0_ax1_ax2_fused // 4 % 8, ax0_ax1_ax2_fused % 4] + T.int32(128)
+                            >> T.int32(8),
+                            fixed[0, g_1, ax0_ax1_ax2_fused // 4 % 8, ax0_ax1_ax2_fused % 4]
+                            - (
+                                fixed[0, g_1, ax0_ax1_ax2_fused // 4 % 8, ax0_ax1_ax2_fused % 4] + T.int32(128)
+                                >> T.int32(8)
+                            )
+                            * T.int32(256),
+                        ),
+                    )
+                for ax0_ax1_fused_1_init in T.vectorized(16):
+                    correction_rf[0, 0, ax0_ax1_fused_1_init] = T.int32(0)
+                for ax0_ax1_fused_0 in range(2):
+                    for ax0_ax1_fused_1 in T.vectorized(16):
+                        correction_rf[0, 0, ax0_ax1_fused_1] = correction_rf[0, 0, ax0_ax1_fused_1] - fixed[
+                            0, g_1, ax0_ax1_fused_0 * 4 + ax0_ax1_fused_1 // 4, ax0_ax1_fused_1 % 4
+                        ] * T.int32(7)
+                for ax0_ax1_fused_1_1_init in T.vectorized(8):
+                    correction_rf_1[0, 0, ax0_ax1_fused_1_1_init] = T.int32(0)
+                for ax0_ax1_fused_1_0, ax0_ax1_fused_1_1 in T.grid(2, 8):
+                    correction_rf_1[0, 0, ax0_ax1_fused_1_1] = (
+                        correction_rf_1[0, 0, ax0_ax1_fused_1_1]
+                        + correction_rf[0, 0, ax0_ax1_fused_1_0 * 8 + ax0_ax1_fused_1_1]
+                    )
+                for ax0_ax1_fused_1_1_1_init in T.vectorized(4):
+                    correction_rf_2[0, 0, ax0_ax1_fused_1_1_1_init] = T.int32(0)
+                for ax0_ax1_fused_1_1_0, ax0_ax1_fused_1_1_1 in T.grid(2, 4):
+                    correction_rf_2[0, 0, ax0_ax1_fused_1_1_1] = (
+                        correction_rf_2[0, 0, ax0_ax1_fused_1_1_1]
+                        + correction_rf_1[0, 0, ax0_ax1_fused_1_1_0 * 4 + ax0_ax1_fused_1_1_1]
+                    )
+                for ax0_ax1_fused_1_1_1_1_init in T.vectorized(2):
+                    correction_rf_3[0, 0, ax0_ax1_fused_1_1_1_1_init] = T.int32(0)
+                for ax0_ax1_fused_1_1_1_0, ax0_ax1_fused_1_1_1_1 in T.grid(2, 2):
+                    correction_rf_3[0, 0, ax0_ax1_fused_1_1_1_1] = (
+                        correction_rf_3[0, 0, ax0_ax1_fused_1_1_1_1]
+                        + correction_rf_2[0, 0, ax0_ax1_fused_1_1_1_0 * 2 + ax0_ax1_fused_1_1_1_1]
+                    )
+                correction[row_g_0_fused // 64, g_1, row_g_0_fused % 64] = T.int32(0)
+                for ax0_ax1_fused_1_1_1_1 in range(2):
+                    correction[row_g_0_fused // 64, g_1, row_g_0_fused % 64] = (
+                        correction[row_g_0_fused // 64, g_1, row_g_0_fused % 64]
+                        + correction_rf_3[0, 0, ax0_ax1_fused_1_1_1_1]
+                    )
+                step[row_g_0_fused // 64, g_1, row_g_0_fused % 64] = T.reinterpret(
+                    "float32", largest[0, 0]
+                ) * T.float32(3.0638193572106986e-05)
         for row_0_n_1_0_fused in T.parallel((n + 63) // 64 * 2):
             product_local = T.decl_buffer((64, 8), "float32", scope="local")
             for row_1_0_init in range(T.min(32, T.max((n + 1) // 2 - row_0_n_1_0_fused // 2 * 32, 0))):
