@@ -115,8 +115,9 @@ def without_images(messages: Sequence[dict]) -> tuple[list[dict], list[Any]]:
     """Replace each image by a part ``{"type": "image"}``; returns the messages and the images in order.
 
     A part with an image is ``{"type": "image", "image": …}`` or ``{"type": "image_url", "image_url": {"url": …}}``,
-    a text ``{"type": "text", "text": …}``. Raises UsageError for other parts.
+    a text ``{"type": "text", "text": …}``. Raises UsageError for other parts and for messages without a role.
     """
+    _check_messages(messages)
     images: list[Any] = []
 
     def plain(part: Any) -> dict:
@@ -134,6 +135,14 @@ def without_images(messages: Sequence[dict]) -> tuple[list[dict], list[Any]]:
         return {**message, "content": [plain(p) for p in content]} if isinstance(content, list | tuple) else message
 
     return [converted(m) for m in messages], images
+
+
+def _check_messages(messages: object) -> None:
+    found = messages if isinstance(messages, list | tuple) else [messages]
+    wrong = [m for m in found if not (isinstance(m, Mapping) and isinstance(m.get("role"), str))]
+    if wrong or found is not messages:
+        got = str(wrong[0] if wrong else messages)[:80]
+        raise UsageError(f"messages have {got!r}; expected a list of dicts with a role and a content")
 
 
 def with_placeholders(messages: Sequence[dict], placeholder: str) -> list[dict]:

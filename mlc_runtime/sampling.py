@@ -71,11 +71,11 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None and not (_is_integer(self.max_tokens) and self.max_tokens >= 1):
-            raise UsageError(f"max_tokens is {self.max_tokens}; expected an integer of at least 1")
+            raise UsageError(f"max_tokens is {self.max_tokens!r}; expected an integer of at least 1")
         if not 0.0 <= self.temperature <= 100.0:
             raise UsageError(f"temperature is {self.temperature}; expected 0 to 100")
         if self.seed is not None and not (_is_integer(self.seed) and self.seed >= 0):
-            raise UsageError(f"seed is {self.seed}; expected an integer of at least 0")
+            raise UsageError(f"seed is {self.seed!r}; expected an integer of at least 0")
         for text in self.stop:
             if not isinstance(text, str) or not text:
                 raise UsageError(f"stop has {text!r}; expected a text that is not empty")

@@ -360,6 +360,12 @@ def test_wrong_settings(llm, prompt, options, message):
         llm.generate(prompt, **options)
 
 
+@pytest.mark.parametrize("messages", ["hi", ["hi"], {"role": "user", "content": "hi"}, [{"content": "hi"}]])
+def test_messages_that_are_not_in_chat_format(llm, messages):
+    with pytest.raises(UsageError, match=r"expected a list of dicts with a role"):
+        llm.chat(messages)
+
+
 def test_empty_text_begins_with_the_first_special_token(llm):
     assert llm.encode("") == [257]
 
