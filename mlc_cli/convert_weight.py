@@ -98,7 +98,7 @@ def convert_weight(
     MODEL is a Hugging Face folder, its config.json, a .gguf file or HF://owner/name[@revision]. An
     interrupted run continues where it stopped.
     """
-    from mlc_toolchain import convert_weight as toolchain
+    import mlc_toolchain.convert_weight as toolchain
 
     options = toolchain.ConvertOptions(
         source=source,

@@ -10,17 +10,23 @@ from pathlib import Path
 import pytest
 
 from mlc_runtime import LLM
+from tests.test_packaging import shipped
 
 ROOT = Path(__file__).resolve().parents[2]
-MISSING = """
+NOT_INSTALLED = [
+    *("llvmlite", "huggingface_hub", "safetensors"),
+    *("mlc_compiler", "mlc_evaluation", "model_zoo", "quantization"),
+]
+MISSING = f"""
 import sys
-missing = {"llvmlite", "mlc_compiler", "mlc_evaluation", "model_zoo", "quantization", "huggingface_hub", "safetensors"}
+missing = {NOT_INSTALLED}
+shipped = {sorted(shipped())}
 
 class Missing:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name.partition(".")[0] in missing:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        if name.partition(".")[0] in missing or (name.startswith("mlc_toolchain.") and name not in shipped):
+            raise ModuleNotFoundError("No module named " + name, name=name)
 
 sys.meta_path.insert(0, Missing)
 """
@@ -57,7 +63,10 @@ def test_llm(folder: Path, opened: Callable[[Path, int], LLM]):
     assert done.stdout.strip() == str(expected), done.stderr
 
 
-@pytest.mark.parametrize("arguments", [("generate", "{}", *PROMPT), ("bench", "{}"), ("inspect", "{}")])
+CONVERT = ("convert_weight", "{}", "--quantization", "q4f16_1", "-o", "{}")
+
+
+@pytest.mark.parametrize("arguments", [("generate", "{}", *PROMPT), ("bench", "{}"), ("inspect", "{}"), CONVERT])
 def test_what_needs_the_compiler(arguments: tuple[str, ...], tmp_path: Path):
     done = command(*(text.format(tmp_path) for text in arguments))
     assert done.returncode == 3 and done.stderr.startswith("error: mlc-cli-runtime is installed, which only runs")
