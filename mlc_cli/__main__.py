@@ -58,7 +58,7 @@ COMMANDS = {
     "verify": Row("mlc_cli.verify:verify", "Check the files of a model folder."),
     "bench": Row("mlc_cli.bench:bench", "Measure speed and memory of a model; time its kernels."),
     "eval": Row("mlc_cli.evaluate:evaluate", "Measure perplexity, divergence and multiple-choice accuracy."),
-    "cache": Row("mlc_cli.cache:cache", "List and remove models prepared by generate, chat and embed."),
+    "cache": Row("mlc_cli.cache:cache", "List and remove converted and compiled models."),
     "doctor": Row("mlc_cli.doctor:doctor", "Describe this machine and report what is missing."),
     "explain": Row("mlc_cli.explain:explain", "Explain an error code."),
     "schema": Row("mlc_cli.schema:schema", "Print the JSON schema of what a command prints with --json."),

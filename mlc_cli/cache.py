@@ -1,4 +1,4 @@
-"""`mlc_cli cache`: list and remove the models that generate, chat and embed have converted and compiled."""
+"""`mlc_cli cache`: list and remove the models that commands have converted and compiled."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 @click.group("cache", context_settings={"help_option_names": ["-h", "--help"]})
 def cache() -> None:
-    """List and remove models that generate, chat and embed have prepared in $MLC_CACHE_DIR or ~/.cache/mlc_cli."""
+    """List and remove models that other commands have prepared in $MLC_CACHE_DIR or ~/.cache/mlc_cli."""
 
 
 @cache.command("list")

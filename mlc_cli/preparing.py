@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mlc_cli import console
-from mlc_cli.options import MODEL, model_lib_option
+from mlc_cli.options import MODEL, model_lib_option, verbose_option
 
 if TYPE_CHECKING:
     from mlc_toolchain.prepare import PreparedModel
@@ -37,6 +37,7 @@ _OPTIONS = (
     click.option("--conv-template", metavar="NAME", help="Conversation template for a checkpoint. Default: its own."),
     model_lib_option,
     click.option("--dry-run", is_flag=True, help="Print what would be converted and compiled, and stop."),
+    verbose_option,
 )
 
 

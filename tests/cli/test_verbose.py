@@ -50,3 +50,12 @@ def test_decisions(command: list[str], lines: list[str], tmp_path: Path, capsys:
     assert main([*command, "--verbose"]) == 0
     shown = capsys.readouterr().err.splitlines()
     assert [line for line in lines if f"INFO mlc_toolchain.{line}" not in shown] == []
+
+
+def test_decisions_of_a_command_that_converts_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("MLC_CACHE_DIR", str(tmp_path))
+    command = ["generate", SOURCE, "--quantization", "q4f16_1", "--dry-run"]
+    assert main([*command, "-v"]) == 0
+    assert f"INFO mlc_toolchain.readers.checkpoint: using the weights in {SOURCE}/model" in capsys.readouterr().err
