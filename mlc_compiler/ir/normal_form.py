@@ -147,7 +147,7 @@ class NormalForm(Ranges):
         if common > 1:
             terms = {k: (atom, c // common) for k, (atom, c) in rest.terms.items()}
             return whole.add(self._quotient(Linear(rest.const // common, terms), divisor // common, dtype))
-        return whole.add(of_atom(self._nested(rest, divisor, dtype)))
+        return whole.add(self._nested(rest, divisor, dtype))
 
     def _without_small_terms(self, rest: Linear, divisor: int) -> Linear | None:
         """``(16 * o + i) // 1536`` is ``(16 * o) // 1536`` if ``0 <= i < 16``: drop terms below a divisor's factor."""
@@ -160,13 +160,13 @@ class NormalForm(Ranges):
                 return Linear(rest.const - rest.const % step, large)
         return None
 
-    def _nested(self, rest: Linear, divisor: int, dtype: str) -> PrimExpr:
+    def _nested(self, rest: Linear, divisor: int, dtype: str) -> Linear:
         """``rest // divisor``; ``(x // a) // b`` is ``x // (a * b)``."""
         if rest.const == 0 and len(rest.terms) == 1:
             atom, coefficient = next(iter(rest.terms.values()))
             if coefficient == 1 and isinstance(atom, BinaryOp) and atom.op == "//" and _is_positive(atom.b):
-                return BinaryOp("//", atom.a, const(atom.b.value * divisor, dtype))  # type: ignore[attr-defined]
-        return BinaryOp("//", self.build(rest, dtype), const(divisor, dtype))
+                return self._quotient(self._linear(atom.a), atom.b.value * divisor, dtype)  # type: ignore[attr-defined]
+        return of_atom(BinaryOp("//", self.build(rest, dtype), const(divisor, dtype)))
 
     def _divide_by_symbol(self, op: str, a: Linear, b: Linear, dtype: str) -> Linear | None:
         if a.is_zero:

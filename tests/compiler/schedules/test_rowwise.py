@@ -89,6 +89,14 @@ def test_reductions_to_one_element(name: str, keepdims: bool, to: object) -> Non
         check_meaning(unary(name, shape, axis=None, keepdims=keepdims), {}, to, rule="WholeReduction")
 
 
+@pytest.mark.parametrize("to", [AVX2, AVX512], ids=["avx2", "avx512"])
+@pytest.mark.parametrize("shape", [(2, 6, 14, 14), (1, 4, 5, 7), (N, 4, 5, 48)], ids=str)
+def test_group_norms(shape: Shape, to: object) -> None:
+    x, *weights = te.placeholder(shape, name="x"), *(te.placeholder(shape[1:2], name=n) for n in "gb")
+    result = get_operator("nn.group_norm").te(x, *weights, num_groups=2, channel_axis=1, axes=(2, 3))
+    check_meaning(te.create_prim_func([x, *weights, result]), {"n": 3}, to, rule="WideReduction")
+
+
 def test_one_element_of_a_size_that_fills_no_vectors() -> None:
     check_meaning(unary("max", (3, 7, 51), axis=None), {})
 
