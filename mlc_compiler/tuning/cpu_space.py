@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 from ..backends.cpu.schedules.lanes import reduce_in_lanes
 from ..backends.cpu.schedules.padding import inline_or_keep, rows_in_lanes
+from ..backends.cpu.schedules.panels import is_gathered, operands_by_column, pack
 from ..ir.expr import Var
-from ..schedules.rule import Blocks, accumulate_locally, analyse, choose, inline_intermediates
+from ..schedules.rule import Blocks, accumulate_locally, analyse, choose, constant_extent, inline_intermediates
 from ..tir.nodes import Block
 from ..tir.schedule import Schedule
 from .space import Space
 
 LANES = (4, 8, 16, 32, 64)
+PANELS = (16, 32, 64)  # columns of a panel into which an operand is copied
 LARGEST_TILE, LARGEST_STEP = 64, 16  # maximum innermost factors of an axis and of a reduction
 UNROLLED = (1, 16, 64, 256)  # candidates for the maximum number of unrolled iterations
 PARTS = (2, 4, 8, 16, 32)  # number of parallel parts of a reduction without a loop around it
@@ -25,7 +27,7 @@ class CpuSketches(Space):
     A single reduction is tiled, as for a matmul or a convolution (``_tiles``), or vectorized along the reduction
     (``_along``), or split into parallel parts (``_parts``). For several reductions, as in a softmax, the
     rows run in parallel (``_rows``), or each matmul is tiled separately (``_each``); without reductions, all axes but
-    the vector lanes run in parallel (``_lanes``).
+    the vector lanes run in parallel (``_lanes``). Operands of tiled reductions may be copied into panels first.
     """
 
     def schedule(self, s: Schedule) -> Schedule | None:
@@ -38,7 +40,7 @@ class CpuSketches(Space):
                 _lanes(s, name)
         elif len(blocks.reductions) > 1:
             several = (_rows, _each)
-            several[choose(s, range(len(several)), 0)](s, blocks)
+            several[choose(s, range(len(several)), int(any(map(_is_product, blocks.reductions))))](s, blocks)
         else:
             single = (_tiles, _along, _parts)
             single[choose(s, range(len(single)), 0)](s, blocks)
@@ -65,6 +67,7 @@ def _tiles(s: Schedule, blocks: Blocks) -> None:
 def _tile(s: Schedule, anchor: str, epilogue: list[str]) -> None:
     last = accumulate_locally(s, anchor, epilogue)
     axes, reductions = _axes(s, anchor), _reductions(s, anchor)
+    _pack_operands(s, anchor)
     parts = [_tiled(s, axis, 3, LARGEST_TILE if axis is axes[-1] else LARGEST_STEP) for axis in axes]
     steps = [_tiled(s, loop, 2, LARGEST_STEP) for loop in reductions]
     outer, middle, inner = (list(level) for level in zip(*parts, strict=True))
@@ -77,6 +80,17 @@ def _tile(s: Schedule, anchor: str, epilogue: list[str]) -> None:
     for name in (init, f"{anchor}_update", last):
         _unroll_around_lanes(s, name, depth + (len(first) if name == f"{anchor}_update" else 0), limit)
     s.parallel(s.fuse(*outer))
+
+
+def _pack_operands(s: Schedule, anchor: str) -> None:
+    """Copy operands into panels of columns: by default those of which adjacent columns are apart in memory."""
+    block = s.block(anchor)
+    column = [it.var for it in block.iter_vars if it.kind == "S"][-1]
+    extent = constant_extent(next(it.extent for it in block.iter_vars if it.var is column)) or 1
+    for load in operands_by_column(block, column):
+        width = choose(s, (0, *PANELS), PANELS[0] if is_gathered(load, column) else 0)
+        if width and extent % width == 0:
+            pack(s, anchor, load, column, width)
 
 
 def _axes(s: Schedule, block: str) -> list[Var]:

@@ -8,10 +8,12 @@ import pytest
 
 from mlc_compiler.ir.expr import ExprLike, PrimExpr
 from mlc_compiler.ir.expr import Var as Size
+from mlc_compiler.ir.visitor import walk
 from mlc_compiler.relax.ops import get_operator
-from mlc_compiler.schedules.rule import column_tiles
+from mlc_compiler.schedules.rule import column_tiles, constant_extent
+from mlc_compiler.target import Target
 from mlc_compiler.tir import te
-from mlc_compiler.tir.nodes import PrimFunc
+from mlc_compiler.tir.nodes import Block, PrimFunc
 from tests.compiler.code_words import group_words
 from tests.compiler.schedules.meaning import AVX2, AVX512, check_meaning
 
@@ -73,6 +75,25 @@ def test_activations_on_the_right_side(rows: ExprLike, rule: str) -> None:
     """An activation is packed at every call only for many rows."""
     check_meaning(product((rows,), 20, 12).with_attr("activations", (0, 1)), {"n": 5}, rule=rule)
     check_meaning(product((rows,), 20, 12).with_attr("activations", (0,)), {"n": 5}, rule="Matmul")
+
+
+def right_side(rows: int, columns: int, k: int, heads: int = 0) -> PrimFunc:
+    """``x @ w`` of x [rows, k] and w [k, columns], or of that many heads."""
+    lead = (heads,) if heads else ()
+    x, w = te.placeholder((*lead, rows, k), "float32", "x"), te.placeholder((*lead, k, columns), "float32", "w")
+    return te.create_prim_func([x, w, get_operator("matmul").te(x, w)])
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "heads", "packed"),
+    [(24, 32, 0, True), (24, 32, 2, True), (12, 32, 0, False), (24, 16, 0, False), (24, 40, 0, False)],
+)
+def test_a_large_right_side_is_copied_into_panels(rows: int, columns: int, heads: int, packed: bool) -> None:
+    """With an L2 cache of 768 bytes: larger matrices that enough tiles of rows read, of whole panels."""
+    small = Target({**AVX2.export(), "l2-bytes": 768})
+    made = check_meaning(right_side(rows, columns, 12, heads), to=small, rule="Matmul")
+    copies = [b for n in walk(made.body) if isinstance(n, Block) for b in n.alloc_buffers if b.name == "w_global"]
+    assert [list(map(constant_extent, b.shape[-3:])) for b in copies] == ([[2, 12, 16]] if packed else [])
 
 
 @pytest.mark.parametrize("to", [AVX2, AVX512], ids=["avx2", "avx512"])

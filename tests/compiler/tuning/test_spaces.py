@@ -11,8 +11,9 @@ from mlc_compiler.backends.cpu.schedules import CPU_RULES
 from mlc_compiler.ir import expr as ir
 from mlc_compiler.ir.visitor import walk
 from mlc_compiler.relax.ops import get_operator
+from mlc_compiler.schedules.rule import constant_extent
 from mlc_compiler.tir import te
-from mlc_compiler.tir.nodes import PARALLEL, VECTORIZED, For, PrimFunc
+from mlc_compiler.tir.nodes import PARALLEL, VECTORIZED, BufferLoad, For, PrimFunc
 from mlc_compiler.tir.schedule import Schedule
 from mlc_compiler.tuning.cpu_space import CpuSketches
 from mlc_compiler.tuning.guided import GuidedSchedule
@@ -30,13 +31,13 @@ def softmax() -> PrimFunc:
     return te.create_prim_func([x, get_operator("nn.softmax").te(x, axis=-1)])
 
 
-def attention() -> PrimFunc:
+def attention(tokens: int = 6) -> PrimFunc:
     """Two matmuls with a softmax in between."""
-    q, k, v = (te.placeholder((6, 8), "float32", name) for name in "qkv")
-    d, t = te.reduce_axis(8, "d"), te.reduce_axis(6, "t")
-    scores = te.compute((6, 6), lambda i, j: te.sum(q[i, d] * k[j, d], axis=d), name="scores")
+    q, k, v = (te.placeholder((tokens, 8), "float32", name) for name in "qkv")
+    d, t = te.reduce_axis(8, "d"), te.reduce_axis(tokens, "t")
+    scores = te.compute((tokens, tokens), lambda i, j: te.sum(q[i, d] * k[j, d], axis=d), name="scores")
     weights = get_operator("nn.softmax").te(scores, axis=-1)
-    y = te.compute((6, 8), lambda i, e: te.sum(weights[i, t] * v[t, e], axis=t), name="y")
+    y = te.compute((tokens, 8), lambda i, e: te.sum(weights[i, t] * v[t, e], axis=t), name="y")
     return te.create_prim_func([q, k, v, y])
 
 
@@ -84,6 +85,22 @@ def test_sketches_compute_the_function(make: Callable[[], PrimFunc]):
     task = Task("f", make(), AVX2)
     for candidate in several(CpuSketches(), task, 3):
         check(task.func, candidate)
+
+
+def buffers(candidate: Candidate | None) -> dict[str, list[int | None]]:
+    """The shapes of the buffers that a candidate reads, by name."""
+    assert candidate is not None
+    loads = [n for n in walk(candidate.func.body) if isinstance(n, BufferLoad)]
+    return {n.buffer.name: [constant_extent(size) for size in n.buffer.shape] for n in loads}
+
+
+def test_operands_that_would_be_gathered_are_copied_into_panels():
+    """The keys of attention, whose elements for adjacent scores are apart in memory."""
+    task, space = Task("f", attention(32), AVX2), CpuSketches()
+    default = space.default(task)
+    assert default is not None and buffers(default)["k_global"] == [2, 8, 16] and "v_global" not in buffers(default)
+    check(task.func, default)
+    assert "k_global" not in buffers(space.candidate(task, 0, [default.decisions[0], 0]))
 
 
 def kinds(candidate: Candidate | None) -> set[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 
+from ....ir import dtype as dt
 from ....ir.expr import BinaryOp, IntImm, Var
 from ....ir.visitor import walk
 from ....schedules.rule import (
@@ -24,6 +25,7 @@ from ....target import Target
 from ....tir.nodes import Block, Buffer, BufferLoad, PrimFunc
 from ....tir.schedule import Schedule
 from ..machine import Cpu
+from .panels import operands_by_column, pack
 from .prefetching import prefetch_weight
 from .register_tiles import check_elementwise, split_depth, sum_in_registers, unroll_around_lanes
 from .row_tiles import row_tiles, tile_rows
@@ -33,6 +35,7 @@ UNROLLINGS = (1, 2, 4, UNROLLED_REDUCTION, 16)
 VECTORS = (1, 2, 4)  # of columns in a tile
 MAX_FACTORED_HEIGHT = 4  # of tiles whose scales are factored out of the inner sum: few rows share a weight
 FEW_ROWS = 12
+READERS = 4  # tiles of rows that read a copy of the right operand, at least
 
 
 class Matmul(TunableRule):
@@ -40,7 +43,8 @@ class Matmul(TunableRule):
 
     Weights, or their codes and scales, are stored in tiles of ``2 x SIMD width`` columns. The rows are
     partitioned into tiles of decreasing height, so that no tile is guarded. Column tiles run in parallel. Choices: the
-    columns and rows of a tile, the unrolled steps of the reduction.
+    columns and rows of a tile, the unrolled steps of the reduction, whether a right operand that keeps its layout is
+    copied into tiles.
     """
 
     def schedule(self, s: Schedule, target: Target) -> Schedule | None:
@@ -57,6 +61,7 @@ class Matmul(TunableRule):
         for weight, transposed in weights:
             s.transform_layout(matched.block.name, weight.name, column_tiles(columns, transposed))
         last = accumulate_locally(s, matched.block.name, epilogue)
+        _pack_right(s, matched, columns, heights[0], cpu)
         check_elementwise(s.block(matched.block.name), s.block(last))
         tile = _Tile(columns, unrolled, _streamed([weight for weight, _ in weights], matched))
         tile_rows(s, matched.block.name, last, heights, partial(_tile_part, s, tile=tile))
@@ -99,8 +104,8 @@ def inline_around(s: Schedule, blocks: Blocks, matched: MatmulBlock) -> list[str
 def _weight_parameters(s: Schedule, matched: MatmulBlock) -> list[tuple[Buffer, bool]]:
     """The matrices among the parameters that the matmul reads by column, and whether columns are their last axis.
 
-    These are weights, codes, scales. [K, N] keeps its layout if it is an activation, since packing it in every call
-    gains little, and in functions that no graph function calls, whose callers pass it.
+    These are weights, codes, scales. [K, N] keeps its layout if it is an activation, and in functions that no graph
+    function calls, whose callers pass it; ``_pack_right`` may copy it in each call.
     """
     block = s.block(matched.block.name)
     parameters = {id(p) for p in s.func.buffers} - {id(w.buffer) for w in block.writes}
@@ -114,6 +119,31 @@ def _weight_parameters(s: Schedule, matched: MatmulBlock) -> list[tuple[Buffer, 
         if first is matched.column or transposed:
             found[id(load.buffer)] = (load.buffer, transposed)
     return list(found.values())
+
+
+def _pack_right(s: Schedule, matched: MatmulBlock, columns: int, height: int, cpu: Cpu) -> None:
+    """Copy a right operand [K, N] that keeps its layout into column tiles, by default as ``_pays`` says."""
+    block = s.block(matched.block.name)
+    column = [it.var for it in block.iter_vars if it.kind == "S"][-1]
+    loads = [load for load in operands_by_column(block, column) if load.buffer is matched.weight]
+    width = constant_extent(next(it.extent for it in block.iter_vars if it.var is column))
+    if not matched.transposed or not matched.rows or not loads or width is None or width % columns:
+        return
+    if choose(s, (0, 1), int(_pays(matched, height, cpu))):
+        pack(s, block.name, loads[0], column, columns)
+
+
+def _pays(matched: MatmulBlock, height: int, cpu: Cpu) -> bool:
+    """Whether copying the right operand takes less time than it saves.
+
+    It saves misses where a step of the reduction goes to another row of a matrix larger than the L2 cache, and it costs
+    as much as a tile of rows or more.
+    """
+    extents = {id(it.var): constant_extent(it.extent) for it in matched.block.iter_vars}
+    rows, columns, depth = (extents[id(v)] for v in (*matched.rows[-1:], matched.column, matched.reduction))
+    if rows is None or columns is None or depth is None:
+        return False
+    return rows >= READERS * height and columns * depth * dt.nbytes(matched.weight.dtype) > cpu.l2_bytes
 
 
 def _streamed(weights: Sequence[Buffer], matched: MatmulBlock) -> str | None:
