@@ -23,7 +23,8 @@ from mlc_runtime.sampler import Sampler
 from mlc_runtime.sampling import Sampling
 from mlc_runtime.speculation import Proposer
 
-FUSE, PREFILL, EMBED = "fuse_embed_hidden_states", "prefill", "embed"
+FUSE, FUSE_OWN = "fuse_embed_hidden_states", "fuse_embed_own_hidden_states"
+PREFILL, EMBED = "prefill", "embed"
 
 
 def is_draft_head(model: CompiledModel) -> bool:
@@ -84,6 +85,7 @@ class LayerHead(_Head):
         super().__init__(head, sessions, sampling, dtype)
         self._row = head.pool.add()
         self._embedder = head if EMBED in head.library.functions else self._model
+        self._fuse_own = FUSE_OWN if FUSE_OWN in head.library.functions else FUSE
         self._chunk = min(head.spec.prefill_chunk_size, self._embedder.spec.prefill_chunk_size)
 
     def propose(self, ids: Sequence[int], uniforms: Sequence[float]) -> list[int]:
@@ -93,10 +95,10 @@ class LayerHead(_Head):
         with self._model.lock.held(), self._head.lock.held():
             begin, states = self._new_states()
             self._head.pool.truncate(self._row, begin)
-            state = self._follow(ids[begin + 1 :], states)
+            state = self._follow(ids[begin + 1 :], states, FUSE)
             guesses = [self._guess(state, uniforms[0])]
             for uniform in uniforms[1 : room + 1]:
-                state = self._follow(guesses[-1:], state)
+                state = self._follow(guesses[-1:], state, self._fuse_own)
                 guesses.append(self._guess(state, uniform))
             self._head.pool.truncate(self._row, len(ids) - 1)
         return guesses
@@ -108,19 +110,22 @@ class LayerHead(_Head):
         self._model.bind(LOGITS, {"hidden_states": state}, [self._logits])()
         return self._draw(uniform)
 
-    def _follow(self, ids: Sequence[int], states: np.ndarray) -> np.ndarray:
-        """Extend the head's sequence by tokens and the states that precede them; returns the last new state, [1, D]."""
+    def _follow(self, ids: Sequence[int], states: np.ndarray, fuse: str) -> np.ndarray:
+        """Extend the head's sequence by tokens and the states that precede them; returns the last new state, [1, D].
+
+        fuse: the function that joins them.
+        """
         for first in range(0, len(ids), self._chunk):
             chunk = slice(first, min(first + self._chunk, len(ids)))
-            last = self._extend(np.array(ids[chunk], np.int32), states[chunk])
+            last = self._extend(np.array(ids[chunk], np.int32), states[chunk], fuse)
         return last
 
-    def _extend(self, ids: np.ndarray, states: np.ndarray) -> np.ndarray:
+    def _extend(self, ids: np.ndarray, states: np.ndarray, fuse: str) -> np.ndarray:
         head, count = self._head, len(ids)
         begin = head.pool.extend(self._row, count)
         (embedding,) = self._embedder.call(EMBED, {"input_ids": ids})
         joined = {"input_embed": embedding.astype(self._dtype), "hidden_states": states.astype(self._dtype)}
-        (fused,) = head.call(FUSE, joined)
+        (fused,) = head.call(fuse, joined)
         places = np.arange(begin, begin + count, dtype=np.int32)
         inputs = {"token_seq": np.full(count, self._row, np.int32), "token_pos": places}
         name = HIDDEN_STATES if count > 1 else STEP

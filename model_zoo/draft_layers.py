@@ -13,7 +13,8 @@ def entry_points(model: Any, c: Any, states: Sequence[State], dtype: str) -> Map
     """fuse_embed_hidden_states, and the hidden states of prompts [1, S, D] and of steps [B, 1, D].
 
     model: has ``fuse``: embeddings and hidden states, [S, D] each -> [S, D], and ``forward``: these as [1, S, D] and a
-    view of each state -> new hidden states [1, S, D].
+    view of each state -> new hidden states [1, S, D]. If it treats its own hidden states in another way than the model's,
+    it has ``fuse_own``, too, which is exported as fuse_embed_own_hidden_states.
     """
 
     def prefill(hidden_states: Tensor, views: Sequence[Any]) -> Tensor:
@@ -31,8 +32,11 @@ def entry_points(model: Any, c: Any, states: Sequence[State], dtype: str) -> Map
     views = inputs(states, "batch_size", single_query=True)
     of_steps: dict[str, spec.Input] = {"hidden_states": hidden("batch_size", 1), "views": views}
     joined = {"input_embed": hidden("seq_len"), "hidden_states": hidden("seq_len")}
+    fuses = {"fuse_embed_hidden_states": model.fuse}
+    if hasattr(model, "fuse_own"):
+        fuses["fuse_embed_own_hidden_states"] = model.fuse_own
     return {
-        "fuse_embed_hidden_states": spec.Function(model.fuse, joined, "packed", bounds),
+        **{name: spec.Function(fuse, joined, "packed", bounds) for name, fuse in fuses.items()},
         "batch_prefill_to_last_hidden_states": spec.Function(prefill, of_prompts, "packed", bounds),
         "batch_decode_to_last_hidden_states": spec.Function(decode, of_steps, "packed", bounds),
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from model_zoo import tiny
+from model_zoo import mtp, tiny
 from model_zoo.architecture import Architecture
 from model_zoo.config_check import unsupported
 from model_zoo.deepseek_v2 import EXPERTS, SHARED
@@ -62,3 +62,4 @@ def weights(c: Ernie4_5MoeConfig) -> WeightMap:
 
 TINY = Ernie4_5MoeConfig(**tiny.SIZES, **EXPERTS, **SHARED)
 ARCHITECTURE = Architecture("ernie4_5_moe", Ernie4_5MoeConfig, model, weights, tiny=TINY, quantization=ROUTERS_KEPT)
+MTP = mtp.head(ARCHITECTURE, mtp.ERNIE)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from mlc_compiler import nn
-from model_zoo import tiny
+from model_zoo import mtp, tiny
 from model_zoo.architecture import Architecture
 from model_zoo.config import AttentionKind
 from model_zoo.config_check import invalid, is_list_of, unsupported
@@ -121,3 +121,4 @@ def weights(c: MiMoV2FlashConfig) -> WeightMap:
 
 TINY = MiMoV2FlashConfig(**tiny.SIZES, **EXPERTS, v_head_dim=12, sliding_window=21)
 ARCHITECTURE = Architecture("mimo_v2_flash", MiMoV2FlashConfig, model, weights, tiny=TINY, quantization=ROUTERS_KEPT)
+MTP = mtp.head(ARCHITECTURE, mtp.MIMO_V2)

@@ -196,6 +196,8 @@ ARCHITECTURES = Architectures(
         "qwen3_5_moe_text_mtp": "qwen3_5.MOE_TEXT_MTP",
         "qwen3_5_moe_mtp": "qwen3_5.MOE_MTP",
         "mimo_mtp": "mimo.MTP",
+        "mimo_v2_flash_mtp": "mimo_v2.MTP",
+        "ernie4_5_moe_mtp": "ernie4_5_moe.MTP",
         "t5": "t5.ARCHITECTURE",
         "t5_encoder": "t5_encoder.ARCHITECTURE",
     }

@@ -140,7 +140,7 @@ def _of_mtp(name: str, folder: Path) -> Iterator[Pair]:
     logits = reference.logits(expected).numpy()
     assert np.abs(logits[1:] - logits[:-1]).max() > 0.3  # far above the tolerance
     fused, embedding = reference.fuse(ids, states).numpy(), reference.embed(ids).numpy()
-    joined, *layers = _of_layers(head, embedding, states.numpy(), fused, expected.numpy())
+    joined, *layers = _of_layers(head, embedding, reference.as_given(states).numpy(), fused, expected.numpy())
     yield from (joined, *layers)
     hidden = np.concatenate([got for got, _ in layers])
     yield reference.logits(torch.from_numpy(hidden)).numpy(), logits

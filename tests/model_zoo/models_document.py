@@ -59,7 +59,6 @@ parameters have a KV cache of their own.
 | audio in Gemma 3n and 4 | the audio towers are not used; messages with audio are refused |
 | videos | refused |
 | RWKV-7 with attention in some layers; its first checkpoints, with shares joined as `x_x` | refused by name |
-| MTP layers of MiMo-V2 and ERNIE 4.5 | they read hidden states before the last norm |
 | MTP layers: without an `_mtp` row above, in GGUF files, and after the first one | their tensors are not used |
 | images at http:// | nothing is downloaded; files, data URLs and bytes are read |
 """
