@@ -79,8 +79,6 @@ def generate(
 
     The text is streamed to standard output; speed is printed on standard error.
     """
-    from mlc_runtime.image_prompt import user_message
-
     text = console.standard_input() if prompt is None else prompt
     if prompt is None and not text:
         raise UsageError("no prompt", hint='give --prompt "…", or pipe text to standard input')
@@ -95,6 +93,8 @@ def generate(
             running.check_chat_template(llm)
         sampling = choice.sampling(llm, max_tokens, top_logprobs)
         if llm.has_chat_template if as_chat is None else as_chat:
+            from mlc_runtime.image_prompt import user_message
+
             ids, sampling = llm.chat_prompt([user_message(text, images)]), llm.with_chat_stops(sampling)
         else:
             ids = llm.encode(text, images)

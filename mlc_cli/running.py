@@ -56,9 +56,11 @@ def check_chat_template(llm: LLM) -> None:
 
 def _check_threads(threads: int | None) -> None:
     """Raises UsageError for an invalid number of threads, before a model is prepared."""
+    if threads is None:
+        return
     from mlc_runtime.library import MAX_THREADS
 
-    if threads is not None and not 1 <= threads <= MAX_THREADS:
+    if not 1 <= threads <= MAX_THREADS:
         raise UsageError(f"--threads: got {threads}; expected 1 to {MAX_THREADS}")
 
 

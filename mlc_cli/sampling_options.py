@@ -51,9 +51,8 @@ class Choice:
 
     def check(self, max_tokens: int | None, top_logprobs: int | None = None) -> None:
         """Raise UsageError for settings that are invalid for any model, before one is prepared."""
-        from mlc_runtime.llm import UNTIL_FULL
         from mlc_runtime.penalties import NO_PENALTIES
-        from mlc_runtime.sampling import Filters, Sampling, given
+        from mlc_runtime.sampling import UNTIL_FULL, Filters, Sampling, given
 
         filters = {name: getattr(self, name) for name in FILTERS}
         penalties = {name: getattr(self, f"{name}_penalty") for name in PENALTIES}

@@ -25,7 +25,7 @@ from mlc_runtime.image_processor import image_processor
 from mlc_runtime.image_prompt import ImagePrompts, with_parts, with_placeholders, without_images
 from mlc_runtime.library import Library
 from mlc_runtime.model import CompiledModel
-from mlc_runtime.sampling import Sampling, SamplingSettings, given
+from mlc_runtime.sampling import UNTIL_FULL, Sampling, SamplingSettings, given
 from mlc_runtime.session import Session, SessionCache
 from mlc_runtime.speculation import DraftModel, PromptLookup, check_speculation
 from mlc_runtime.stamp import check_stamp
@@ -36,7 +36,6 @@ LIBRARY_NAME, TEMPLATE_NAME = "lib.so", "chat_template.jinja"
 CHAT = "chat"
 MAX_TOKENS = 2048
 """Default maximum of tokens of an answer."""
-UNTIL_FULL = -1
 
 Prompt = str | Sequence[int]
 OnText = Callable[[str], None]

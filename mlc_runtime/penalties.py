@@ -5,11 +5,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mlc_errors import UsageError
-from mlc_runtime.model import Call, CompiledModel
+
+if TYPE_CHECKING:
+    from mlc_runtime.model import Call, CompiledModel
 
 FUNCTION = "penalize"
 SMALLEST_WIDTH = 256

@@ -13,6 +13,8 @@ from mlc_runtime.penalties import NO_PENALTIES, Penalties
 
 OVERFLOWS = ("stop", "shift", "sinks")
 MAX_TOP_LOGPROBS = 20
+UNTIL_FULL = -1
+"""As a maximum of tokens: until the context is full."""
 Group = TypeVar("Group", "Filters", Penalties)
 
 

@@ -20,14 +20,13 @@ from mlc_toolchain.calibration import (
     small_chunks,
 )
 from mlc_toolchain.channel_scaling import scale_channels
+from mlc_toolchain.checkpoint_config import checkpoint_config
 from mlc_toolchain.conversion_plan import Conversion, describe, plan_weights
 from mlc_toolchain.conversion_run import run_conversion
 from mlc_toolchain.mixed_bits import Mixture, MixtureRow
 from mlc_toolchain.output_layout import OutputFormat
-from mlc_toolchain.packed_settings import unquantized
 from mlc_toolchain.progress import Progress, silent
 from mlc_toolchain.sensitivity import CoarseWeights, measured_units
-from mlc_toolchain.sentence_transformers import sentence_modules, with_heads
 from mlc_toolchain.source import resolve_source
 from model_zoo import registry
 from quantization.schemes import Scheme, get_scheme, mixture_name
@@ -82,9 +81,7 @@ def _calibrated_model(
     source = resolve_source(options.source)
     ids, where = calibration_ids(text, source, most_tokens(options, conversion.scheme))
     architecture = registry.get(conversion.model.model_type)
-    config = architecture.config.from_hf(
-        unquantized(with_heads(source.config(), sentence_modules(source)), options.source)
-    )
+    config = architecture.config.from_hf(checkpoint_config(source))
     folder = scratch / "model"
     run_conversion(plan_weights(describe(architecture, config, SCHEME), SCHEME, conversion.reader), folder)
     LOG.info("calibrating on %d tokens of %s", len(ids), where)

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mlc_errors import MLCError, UnsupportedError, UsageError
+from mlc_errors import UnsupportedError, UsageError
 from mlc_toolchain.calibrated_weights import Calibration
+from mlc_toolchain.checkpoint_config import architecture_of
 from mlc_toolchain.kept_form import keeps_form
 from mlc_toolchain.mixed_bits import QUANTIZATION, Mixture
 from mlc_toolchain.output_layout import OutputFormat, OutputTensor, mlc_format, safetensors_format
-from mlc_toolchain.readers.base import CheckpointReader, shown
+from mlc_toolchain.readers.base import CheckpointReader
 from mlc_toolchain.weight_stream import ParameterTask, WeightStream, usable_cores
-from model_zoo import registry
 from model_zoo.architecture import Architecture
 from model_zoo.weight_map import Production, Shape, WeightMap, WeightPlan
 from quantization.codecs import codec
@@ -75,8 +75,7 @@ class Conversion:
 
 def describe_model(config: Mapping[str, Any], model_type: str, scheme: Scheme) -> ModelWeights:
     """Parameters, weight map and quantized parameters of the model that a Hugging Face config describes."""
-    own = _model_type(config) if model_type in (registry.AUTO, registry.MTP) else ""
-    architecture = registry.get(registry.resolve(model_type, own))
+    architecture = architecture_of(config, model_type)
     return describe(architecture, architecture.config.from_hf(config), scheme)
 
 
@@ -162,13 +161,3 @@ def check_choice(what: str, value: str, choices: Sequence[str]) -> None:
 
 def _source_bytes(task: ParameterTask, reader: CheckpointReader) -> int:
     return sum(reader.info(name).nbytes for name in task.production.value.sources())
-
-
-def _model_type(config: Mapping[str, Any]) -> str:
-    nested = config.get("model_config")
-    found = registry.name_of(config) or (nested.get("model_type") if isinstance(nested, dict) else None)
-    if not isinstance(found, str):
-        raise MLCError(
-            f"config.json has the model_type {shown(found)}; expected a name", hint="say it with --model-type NAME"
-        )
-    return found

@@ -9,12 +9,11 @@ from pathlib import Path
 from mlc_runtime.host import free_memory
 from mlc_toolchain.calibration import SCHEME as CALIBRATED_IN
 from mlc_toolchain.calibration import can_calibrate
+from mlc_toolchain.checkpoint_config import checkpoint_config
 from mlc_toolchain.convert_weight import ConvertOptions, plan_conversion
 from mlc_toolchain.hub import HubSource
 from mlc_toolchain.kept_form import keeps_form
 from mlc_toolchain.model_sizes import SizeOverrides, model_sizes
-from mlc_toolchain.packed_settings import unquantized
-from mlc_toolchain.sentence_transformers import sentence_modules, with_heads
 from mlc_toolchain.source import ModelSource
 from mlc_toolchain.source_tokenizer import source_tokenizer
 from mlc_toolchain.writer import free_space
@@ -63,7 +62,7 @@ def _keeps_codes(name: str, source: ModelSource, folder: Path, model_type: str) 
 
 def _obstacle(source: ModelSource, folder: Path, model_type: str) -> str:
     """The reason why the model cannot be calibrated; empty if it can."""
-    config = unquantized(with_heads(source.config(), sentence_modules(source)), str(source.path))
+    config = checkpoint_config(source)
     sizes = model_sizes(config, model_type, CALIBRATED_IN, SizeOverrides())
     architecture = registry.get(sizes.model_type)
     if not can_calibrate(architecture, architecture.config.from_hf(config)):

@@ -17,6 +17,7 @@ from mlc_runtime.weight_index import read_shards
 from mlc_runtime.weights import TensorCache
 from mlc_toolchain import model_cache
 from mlc_toolchain.chat_config import read_chat_config
+from mlc_toolchain.checkpoint_config import checkpoint_config, checkpoint_source
 from mlc_toolchain.compile import CompileOptions, check_options, compile_model
 from mlc_toolchain.conversation import load_template
 from mlc_toolchain.convert_weight import ConvertOptions, convert_weight, plan_conversion
@@ -26,11 +27,9 @@ from mlc_toolchain.gen_config import GenConfigOptions, gen_config
 from mlc_toolchain.hub import HubSource
 from mlc_toolchain.memory_estimate import estimate_memory, parse_bytes
 from mlc_toolchain.model_sizes import ModelSizes, SizeOverrides, model_sizes
-from mlc_toolchain.packed_settings import unquantized
 from mlc_toolchain.prepare_plan import AUTO, Plan, PrepareOptions
 from mlc_toolchain.progress import Progress
-from mlc_toolchain.sentence_transformers import sentence_modules, with_heads
-from mlc_toolchain.source import ModelSource, resolve_source
+from mlc_toolchain.source import ModelSource
 from mlc_toolchain.writer import free_space
 from model_zoo import registry
 from quantization.schemes import get_scheme
@@ -74,7 +73,7 @@ def check(plan: Plan, options: PrepareOptions, continues_text: bool = False) -> 
     if continues_text:
         _check_task(plan, options.model_type)
     if not plan.has_weights:
-        _quantization(plan, _source(plan), options)
+        _quantization(plan, checkpoint_source(plan.source), options)
         if options.conv_template not in (None, AUTO):
             load_template(options.conv_template)
     elif not plan.library.is_file():
@@ -88,7 +87,7 @@ def _check_task(plan: Plan, model_type: str) -> None:
     if plan.has_weights:
         task = read_chat_config(plan.folder).model_task
     else:
-        task = registry.get(_sizes(_source(plan), COMPATIBLE, model_type).model_type).task
+        task = registry.get(_sizes(checkpoint_source(plan.source), COMPATIBLE, model_type).model_type).task
     if task == EMBEDDING:
         raise UsageError(
             "the model turns texts into vectors; expected one that continues text",
@@ -116,7 +115,7 @@ def report_of(plan: Plan, options: PrepareOptions) -> PreparationReport:
         known = read_chat_config(plan.folder).quantization
         packed = _packed_bytes(plan, options)
         return PreparationReport(plan.model, known, plan.folder, plan.library, compiling, packed_bytes=packed)
-    source = _source(plan)
+    source = checkpoint_source(plan.source)
     made, context = _quantization(plan, source, options)
     kind = options.model_type
     on_hub = isinstance(source, HubSource)
@@ -136,17 +135,6 @@ def _packed_bytes(plan: Plan, options: PrepareOptions, weight_bytes: int | None 
     return kept_weights.HEADER_BYTES + weight_bytes
 
 
-def _source(plan: Plan) -> ModelSource:
-    """The checkpoint. Raises UsageError if it is not one, or has no weights."""
-    source = resolve_source(plan.source)
-    if source.kind == "preset":
-        raise UsageError(
-            f"the preset {plan.source} is a configuration without weights",
-            hint="name its checkpoint: a folder, a .gguf file or HF://owner/name",
-        )
-    return source
-
-
 def _compiling(plan: Plan, options: PrepareOptions) -> CompileOptions | None:
     """The options for compiling the library; None if it exists."""
     if plan.library.is_file():
@@ -162,7 +150,7 @@ def _compiling(plan: Plan, options: PrepareOptions) -> CompileOptions | None:
 
 
 def _convert(plan: Plan, options: PrepareOptions, progress: Progress) -> None:
-    made, context = _quantization(plan, _source(plan), options)
+    made, context = _quantization(plan, checkpoint_source(plan.source), options)
     template = options.conv_template or AUTO
     folder = model_cache.partial(plan.folder)
     try:
@@ -250,8 +238,7 @@ def _context(sizes: ModelSizes, memory: int) -> int | None:
 
 
 def _sizes(source: ModelSource, scheme: str, model_type: str) -> ModelSizes:
-    config = unquantized(with_heads(source.config(), sentence_modules(source)), str(source.path))
-    return model_sizes(config, model_type, get_scheme(scheme), SizeOverrides())
+    return model_sizes(checkpoint_config(source), model_type, get_scheme(scheme), SizeOverrides())
 
 
 def _planned_bytes(plan: Plan, made: Quantization, model_type: str) -> int:

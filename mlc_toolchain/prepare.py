@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlc_toolchain import model_cache
-from mlc_toolchain.prepare_plan import PrepareOptions, plan_preparation
+from mlc_toolchain.prepare_plan import Plan, PrepareOptions, plan_preparation
 from mlc_toolchain.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def prepared_model(
     options = options or PrepareOptions()
     plan = plan_preparation(model, options)
     if not plan.is_ready:
+        _check_checkpoint(plan, options)
         from mlc_toolchain.preparation import check, prepare
 
         check(plan, options, continues_text)
@@ -57,9 +58,19 @@ def prepared_model(
 
 def preview(model: str, options: PrepareOptions) -> PreparationReport:
     """Preview ``prepared_model`` and the bytes that it would write; nothing is written. Raises MLCError as it does."""
+    plan = plan_preparation(model, options)
+    if not plan.is_ready:
+        _check_checkpoint(plan, options)
     from mlc_toolchain.preparation import check, report_of
 
-    plan = plan_preparation(model, options)
     if not plan.is_ready:
         check(plan, options)
     return report_of(plan, options)
+
+
+def _check_checkpoint(plan: Plan, options: PrepareOptions) -> None:
+    """Raise MLCError for a checkpoint that is missing or not supported, before the compiler is imported."""
+    if not plan.has_weights:
+        from mlc_toolchain.checkpoint_config import check_checkpoint
+
+        check_checkpoint(plan.source, options.model_type)

@@ -13,8 +13,8 @@ def entry_points(model: Any, c: Any, states: Sequence[State], dtype: str) -> Map
     """fuse_embed_hidden_states, and the hidden states of prompts [1, S, D] and of steps [B, 1, D].
 
     model: has ``fuse``: embeddings and hidden states, [S, D] each -> [S, D], and ``forward``: these as [1, S, D] and a
-    view of each state -> new hidden states [1, S, D]. If it treats its own hidden states in another way than the model's,
-    it has ``fuse_own``, too, which is exported as fuse_embed_own_hidden_states.
+    view of each state -> new hidden states [1, S, D]. A model that treats its own hidden states in another way than
+    those of the model it drafts for has ``fuse_own``, too, which is exported as fuse_embed_own_hidden_states.
     """
 
     def prefill(hidden_states: Tensor, views: Sequence[Any]) -> Tensor:

@@ -34,9 +34,9 @@ class Form:
 
     root: prefix of its tensors; {} is the number of the model's layers. layer: prefix of attention and feed-forward
     part, after the root. embedding_norm, hidden_norm, projection, norm, feed_forward_norm: names after the root.
-    hidden_first: h is before e in what the projection takes. before_norm: h is taken before the last norm. own: patterns
-    of the layer's tensors, after the root; norm may be one of the model's. shared: tensors that repeat the model's.
-    sizes: fields of the configuration; those that it does not have are left out.
+    hidden_first: h is before e in what the projection takes. before_norm: h is taken before the last norm. own:
+    patterns of the layer's tensors, after the root; norm may be one of the model's. shared: tensors that repeat the
+    model's. sizes: fields of the configuration; those that it does not have are left out.
     """
 
     root: str

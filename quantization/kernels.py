@@ -12,14 +12,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlc_compiler.script import T
 from mlc_compiler.target import Target
 from mlc_compiler.tir.nodes import PrimFunc
 from mlc_errors import UnsupportedError
-from quantization.jit import CompiledFunction
 from quantization.schemes import Scheme
+
+if TYPE_CHECKING:
+    from quantization.jit import CompiledFunction
 
 LANES = (16, 8)
 SOURCES = ("float16", "bfloat16", "float32")
@@ -58,6 +60,8 @@ def _compiled(build: Callable[..., PrimFunc], *arguments: Any) -> CompiledFuncti
 
 @cache
 def _compile_once(build: Callable[..., PrimFunc], *arguments: Any) -> CompiledFunction | None:
+    from quantization.jit import CompiledFunction  # code generation takes 0.2 s to import
+
     try:
         return CompiledFunction(build(*arguments), Target("cpu"))
     except UnsupportedError:

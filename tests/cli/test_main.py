@@ -16,6 +16,7 @@ from mlc_cli import __main__ as command_line
 from mlc_errors import MLCError, ResourceError, UnsupportedError
 from mlc_version import __version__
 
+RUNNING = ("mlc_compiler.backends", "mlc_compiler.codegen.emit", "mlc_runtime.llm", "llvmlite.binding")
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("numpy", "llvmlite", "tokenizers", "ml_dtypes", "safetensors", "huggingface_hub", "jinja2", "rich", "tvm_ffi")
 
@@ -85,6 +86,24 @@ def test_the_help_of_every_command_imports_nothing_heavy():
         f"print('loaded:', *sorted(set(sys.modules) & set({HEAVY!r})), statuses)"
     )
     assert run_python(code).stdout.splitlines()[-1] == f"loaded: {[0] * len(command_line.COMMANDS)}"
+
+
+def test_an_unsupported_model_is_refused_without_the_compiler(tmp_path: Path):
+    (tmp_path / "config.json").write_text('{"model_type": "llamo"}')
+    commands = [
+        ["convert_weight", "--quantization", "q4f16_1", "-o", str(tmp_path / "out")],
+        ["gen_config", "--quantization", "q4f16_1", "-o", str(tmp_path / "out")],
+        ["generate", "-p", "a"],
+        ["chat"],
+    ]
+    code = (
+        "import sys; from mlc_cli.__main__ import main\n"
+        f"statuses = [main([name, {str(tmp_path)!r}, *options]) for name, *options in {commands}]\n"
+        f"print('loaded:', *sorted(set(sys.modules) & set({RUNNING!r})), statuses)"
+    )
+    done = run_python(code)
+    assert done.stdout.splitlines() == ["loaded: [3, 3, 3, 3]"]
+    assert done.stderr.count("error: model_type: got 'llamo', which is not supported; expected one of llama, ") == 4
 
 
 def test_version(capsys: pytest.CaptureFixture[str]):

@@ -52,8 +52,8 @@ class Opened:
 
 @pytest.fixture(scope="module", params=["glm4_moe", "qwen3_5_text", "mimo_v2_flash"])
 def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    """Of attention in all layers, of delta nets, whose states cannot be cut back to the guesses that are right, and of a
-    head that takes states before the last norm, its own too.
+    """Of attention in all layers, of delta nets, whose states cannot be cut back to the guesses that are right, and
+    with a head that takes states before the last norm, its own too.
     """
     folder = tmp_path_factory.mktemp(request.param)
     reference = Reference(request.param)
