@@ -11,7 +11,7 @@ import numpy as np
 from quantization import group
 from quantization.schemes import SCHEMES, Scheme
 
-CANDIDATES = ("q5f16_3", "q6f16_3", "q8f16_1")
+CANDIDATES = ("q4f16_nl", "q5f16_3", "q6f16_3", "q8f16_1")
 """Schemes that may replace the base scheme."""
 _SAMPLE = np.random.default_rng(0).standard_normal((64, 1280)).astype(np.float16)  # whole groups of every scheme
 
@@ -54,7 +54,7 @@ def allocate(units: Sequence[Unit], base: Scheme, extra_bits: float) -> list[Sch
 
 def bits_per_weight(scheme: Scheme) -> float:
     """Bits per weight of a group quantization scheme, including its scales."""
-    return (32 * scheme.code_words.group_words + 8 * group.model_dtype(scheme).itemsize) / scheme.group
+    return (32 * scheme.code_words.group_words + 8 * np.dtype(scheme.scale_dtype).itemsize) / scheme.group
 
 
 def mixture_parts(units: Sequence[Unit], schemes: Sequence[Scheme], base: Scheme) -> list[tuple[str, str]]:

@@ -124,7 +124,6 @@ def _flag(key: str) -> str:
 
 
 def _weight_bytes(weights: ModelWeights, scheme: Scheme) -> int:
-    plain = DTYPES[scheme.model_dtype].itemsize
     total = 0
     for name, shape in weights.parameters.items():
         if name not in weights.quantized:
@@ -133,5 +132,6 @@ def _weight_bytes(weights: ModelWeights, scheme: Scheme) -> int:
         *rows, inputs = shape
         stored = weights.quantized[name].scheme
         words, groups = stored.words(inputs), stored.groups(inputs)
-        total += prod(rows) * (words * DTYPES[stored.storage_dtype].itemsize + groups * plain)
+        code_bytes, scale_bytes = (DTYPES[dtype].itemsize for dtype in (stored.storage_dtype, stored.scale_dtype))
+        total += prod(rows) * (words * code_bytes + groups * scale_bytes)
     return total

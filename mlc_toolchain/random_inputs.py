@@ -14,6 +14,7 @@ from mlc_compiler.interp.evaluate import evaluate
 from mlc_compiler.ir import dtype as dt
 from mlc_compiler.ir.visitor import free_vars
 from mlc_compiler.relax.nodes import Function, TensorStructInfo, Var
+from mlc_compiler.tir import byte_scales
 from mlc_errors import UnsupportedError
 from model_zoo.registry import ExportedModel, ParameterInfo
 from quantization.group import pack
@@ -79,12 +80,14 @@ class RandomInputs:
             shape = (prod(info.shape) // of.run_words, of.run)
             codes = self.rng.integers(0, scheme.max_code, shape, np.uint8, endpoint=True)
             return pack(codes, scheme).reshape(info.shape)
-        if dtype.kind in "iu":
+        if dtype.kind in "iu" and not info.name.endswith(SCALES):
             low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
             return self.rng.integers(low, high, info.shape, dtype=dtype, endpoint=True)
         if info.name.endswith(SCALES):
             deviation = scheme.levels[: scheme.max_code + 1].std() if scheme.bits else 1.0
             values = self.rng.uniform(0.5, 1.5, info.shape) / deviation / self._depth(info) ** 0.5
+            if scheme.byte_scales:
+                return byte_scales.to_bytes(byte_scales.rounded(values))
         elif len(info.shape) == 1:
             values = self.rng.normal(size=info.shape) * 0.2 + info.name.endswith("weight")
         else:

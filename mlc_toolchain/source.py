@@ -120,7 +120,7 @@ def _file_source(path: Path) -> ModelSource:
         return GGUFSource(path)
     if path.name == CONFIG:
         return FolderSource(path.parent)
-    raise UsageError(f"cannot convert {path.name}; expected a folder, a {CONFIG} or a .gguf file", where=[str(path)])
+    raise UsageError(f"{path.name} is no checkpoint; expected a folder, a {CONFIG} or a .gguf file", where=[str(path)])
 
 
 def _folder_source(path: Path) -> ModelSource:

@@ -230,7 +230,9 @@ def check_space(folder: Path, needed: int) -> None:
     free = free_space(folder)
     if needed > free:
         raise ResourceError(
-            f"not enough disk space: got {free} bytes; expected {needed} ({needed - free} missing)", where=[str(folder)]
+            f"not enough disk space: got {free} bytes; expected {needed} ({needed - free} missing)",
+            where=[str(folder)],
+            hint="choose a folder on another disk (-o, or MLC_CACHE_DIR for the cache), or free some with cache prune",
         )
 
 

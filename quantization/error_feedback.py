@@ -22,7 +22,7 @@ INVERTED = 256  # triangular matrices up to this size are inverted directly
 
 
 def encode(weight: np.ndarray, hessian: np.ndarray, scheme: Scheme) -> dict[str, np.ndarray]:
-    """Quantize a weight [N, K] to codes q_weight uint32 [N, words] and scales q_scale float16 [N, groups].
+    """Quantize a weight [N, K] to codes q_weight uint32 [N, words] and scales q_scale [N, groups].
 
     hessian: X^T X [K, K] of inputs X [tokens, K], up to a positive factor. scheme: a scheme with searched
     scales. Takes 2 N K^2 + K^3 operations and memory for a few K x K matrices in float64. Raises ValueError
@@ -41,12 +41,13 @@ def encode(weight: np.ndarray, hessian: np.ndarray, scheme: Scheme) -> dict[str,
         columns, of_columns = part.astype(np.float16).T[order], scales[rows].T[order // scheme.group]
         made = _rounded(columns.astype(np.float32), of_columns.astype(np.float32), factor, scheme)
         codes[rows, order] = made.T
-    return {"q_weight": group.pack(codes, scheme), "q_scale": scales}
+    return {"q_weight": group.pack(codes, scheme), "q_scale": group.stored_scales(scales, scheme)}
 
 
 def _scales(rows: np.ndarray, squares: np.ndarray, scheme: Scheme) -> np.ndarray:
     """Scales of the weighted search, float16 [N, groups]."""
-    return group.encode_rows(lambda: [rows], rows.shape, scheme, "NK", squares)["q_scale"]
+    made = group.encode_rows(lambda: [rows], rows.shape, scheme, "NK", squares)["q_scale"]
+    return group.scale_values(made, scheme).astype(np.float16)
 
 
 def inverse_factor(hessian: np.ndarray) -> np.ndarray:

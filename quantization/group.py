@@ -16,6 +16,7 @@ from math import prod
 import ml_dtypes
 import numpy as np
 
+from mlc_compiler.tir import byte_scales
 from quantization import kernels
 from quantization.scale_search import middles, search, search_inputs
 from quantization.schemes import Scheme
@@ -41,13 +42,13 @@ def tensors(shape: tuple[int, ...], scheme: Scheme, layout: str) -> dict[str, tu
     words, groups = (*outer, scheme.words(inputs)), (*outer, scheme.groups(inputs))
     if layout == "KN":
         words, groups = _swapped(words), _swapped(groups)
-    return {"q_weight": (words, scheme.storage_dtype), "q_scale": (groups, scheme.model_dtype)}
+    return {"q_weight": (words, scheme.storage_dtype), "q_scale": (groups, scheme.scale_dtype)}
 
 
 def encode(weight: np.ndarray, scheme: Scheme, layout: str | None = None) -> dict[str, np.ndarray]:
     """Quantize along the last axis. weight: [..., N, K], any float dtype; a NaN gets code 0.
 
-    Returns q_weight uint32 [..., N, words] and q_scale model_dtype [..., N, groups], or both with the last two axes
+    Returns q_weight uint32 [..., N, words] and q_scale scale_dtype [..., N, groups], or both with the last two axes
     swapped in the KN layout. Memory beyond the result is a few blocks of ``BLOCK_ELEMENTS``.
     """
     return _encode(lambda: [weight], weight.shape, scheme, layout or scheme.layout)[0]
@@ -81,14 +82,24 @@ def decode_rows(
     """Dequantize a weight of ``shape`` to blocks of rows [n, K] in model_dtype."""
     outputs, inputs = prod(shape[:-1]), shape[-1]
     words = laid_out(made["q_weight"], layout).reshape(outputs, -1)
-    scales = laid_out(made["q_scale"], layout).reshape(outputs, -1)
+    scales = scale_values(laid_out(made["q_scale"], layout), scheme).reshape(outputs, -1)
     step = max(1, BLOCK_ELEMENTS // max(1, inputs))
     for start in range(0, outputs, step):
         rows = slice(start, start + step)
         values = scheme.levels.astype(np.float32)[unpack(words[rows], scheme)] * np.repeat(
-            scales[rows].astype(np.float32), scheme.group, axis=-1
+            scales[rows], scheme.group, axis=-1
         )
         yield values[:, :inputs].astype(model_dtype(scheme))
+
+
+def scale_values(stored: np.ndarray, scheme: Scheme) -> np.ndarray:
+    """The values of stored scales, float32."""
+    return (byte_scales.from_bytes(stored) if scheme.byte_scales else stored).astype(np.float32)
+
+
+def stored_scales(scales: np.ndarray, scheme: Scheme) -> np.ndarray:
+    """Scales in model_dtype as they are stored; with one byte, they have to be positive and rounded."""
+    return byte_scales.to_bytes(scales) if scheme.byte_scales else scales
 
 
 def unpack(words: np.ndarray, scheme: Scheme) -> np.ndarray:
@@ -148,7 +159,8 @@ def _encode(
                 done = _encode_block(rows, scheme, layout, by_group, words[part], scales[part])
             not_finite |= done
             start = part.stop
-    q_weight, q_scale = (laid_out(array.reshape(*shape[:-1], -1), layout) for array in (words, scales))
+    made = (words, stored_scales(scales, scheme))
+    q_weight, q_scale = (laid_out(array.reshape(*shape[:-1], -1), layout) for array in made)
     return {"q_weight": q_weight, "q_scale": q_scale}, not_finite
 
 
@@ -190,6 +202,7 @@ def _encode_block(
         if scheme.search and finite:
             codes, found = search(groups, scheme, importance)
             scales[:] = found.reshape(scales.shape)
+            _make_positive(codes, scales, scheme)
         else:
             exact = largest / np.float32(scheme.zero_point)
             scales[:] = exact.reshape(scales.shape)
@@ -211,8 +224,20 @@ def _encode_compiled(
     top, infinity = int(largest.max(initial=0)), kernels.INFINITY_BITS[scheme.model_dtype]
     if top > infinity:
         return None
+    _make_positive(codes.reshape(-1, scheme.group), scales, scheme)
     words[:] = pack(codes, scheme)
     return top == infinity
+
+
+def _make_positive(codes: np.ndarray, scales: np.ndarray, scheme: Scheme) -> None:
+    """Negate negative scales, in place, and mirror the codes of their groups, if scales are stored without a sign.
+
+    codes: [groups, group]. The codebook is symmetric, so that weights stay as they are.
+    """
+    if scheme.byte_scales:
+        negative = np.signbit(scales).reshape(-1)
+        codes[negative] = np.uint8(scheme.max_code) - codes[negative]
+        np.abs(scales, out=scales)
 
 
 def _padded_groups(rows: np.ndarray, scheme: Scheme, dtype: np.dtype | None = None) -> np.ndarray:

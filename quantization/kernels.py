@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlc_compiler.script import T
 from mlc_compiler.target import Target
+from mlc_compiler.tir.byte_scales import rounded_value
 from mlc_compiler.tir.nodes import PrimFunc
 from mlc_errors import UnsupportedError
 from quantization.schemes import Scheme
@@ -123,7 +124,7 @@ def _search(scheme: Scheme, source: str, tries: int) -> PrimFunc:
     largest weight. levels, middles: of the scheme. importance: row g modulo m is that of group g.
     """
     group, count = scheme.group, 1 << scheme.bits
-    plain_level, half = scheme.plain_level, group // 2
+    plain_level, half, rounds = scheme.plain_level, group // 2, scheme.byte_scales
     width = max(half, 16)  # of sums, beyond ``half`` zeros
 
     @T.prim_func(private=True)
@@ -220,6 +221,8 @@ def _search(scheme: Scheme, source: str, tries: int) -> PrimFunc:
                 scale[1] = divisor[1]
                 if t > 0:
                     scale[1] = T.Cast("float32", T.Cast("float16", products[0] / squares[0]))
+                if rounds:
+                    scale[1] = T.Cast("float32", rounded_value(T.Cast("float16", scale[1])))
                 gain[1] = scale[1] * (T.float32(2) * products[0] - scale[1] * squares[0])
                 if gain[1] > gain[0]:
                     gain[0] = gain[1]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mlc_compiler.tir import byte_scales
 from quantization.schemes import Scheme
 
 LARGEST_LEVELS = np.array([7.2, 7.6, 8.0, 8.5, 9.0], np.float32)  # candidate levels of the largest weight, for 4 bits
@@ -80,6 +81,7 @@ class _Best:
         self.groups, self.importance = groups, importance
         self.weighted = groups * importance
         self.levels, self.middles = scheme.levels.astype(np.float32), middles(scheme)
+        self.rounds = scheme.byte_scales
         self.gains = np.full(len(groups), -np.inf, np.float32)
         self.scales = np.zeros(len(groups), np.float16)
         self.divisors = np.zeros(len(groups), np.float32)
@@ -98,6 +100,7 @@ class _Best:
         products, squares = _sum(self.weighted * levels), _sum(self.importance * (levels * levels))
         with np.errstate(all="ignore"):
             scales = (products / squares).astype(np.float16) if fit else divisors.astype(np.float16)
+            scales = byte_scales.rounded(scales) if self.rounds else scales
             wide = scales.astype(np.float32)
             gains = wide * (np.float32(2) * products - wide * squares)
             better = gains > self.gains

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
+from mlc_compiler.tir import byte_scales
 from mlc_compiler.tir.code_words import CodeWords
 from mlc_errors import UsageError
 
@@ -35,6 +36,8 @@ class Scheme:
     float8_inputs: whether inputs of matmuls are also rounded to ``storage_dtype``, with scales that are measured on a
         text ("fp8") or stored in the checkpoint ("block").
     values: the codebook, an integer level in [-128, 127] for each code; without one, levels are code - zero_point.
+    byte_scales: whether scales are positive and take one byte (``mlc_compiler/tir/byte_scales.py``); the codebook is
+        then symmetric.
     parts: (shell pattern of layer paths, or a role; name of the scheme for these layers). The first match is
         used. Roles: HEAD is an output head or a tied embedding table; TABLE is any other embedding table.
     """
@@ -54,6 +57,7 @@ class Scheme:
     float8_inputs: bool = False
     rows: int = 1
     values: tuple[int, ...] = ()
+    byte_scales: bool = False
     parts: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -71,6 +75,11 @@ class Scheme:
         return np.array(self.values, np.int16) if self.values else plain
 
     @property
+    def scale_dtype(self) -> str:
+        """The dtype in which scales of groups are stored."""
+        return byte_scales.DTYPE if self.byte_scales else self.model_dtype
+
+    @property
     def plain_level(self) -> int:
         """The level of a group's largest weight if its scale is not searched."""
         return max(self.values, default=self.zero_point)
@@ -82,9 +91,10 @@ class Scheme:
 
     @property
     def can_calibrate(self) -> bool:
-        """Whether calibration applies: to codes of 4 to 6 bits, and to scales of float8 inputs."""
+        """Whether calibration applies: to codes of 4 to 6 bits and codebooks, and to scales of float8 inputs."""
         parts = [SCHEMES[name] for _, name in self.parts]
-        coded = (self.kind, self.model_dtype) == ("group", "float16") and self.bits in (4, 5, 6)
+        fits = self.bits in (4, 5, 6) or bool(self.values)
+        coded = fits and (self.kind, self.model_dtype) == ("group", "float16")
         own = coded or self.measures_inputs
         return own or any(part.can_calibrate for part in parts)
 
@@ -134,6 +144,9 @@ IQ4_NL = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 1
 E2M1 = (-12, -8, -6, -4, -3, -2, -1, 0, 0, 1, 2, 3, 4, 6, 8, 12)
 """Twice the values of E2M1, the 4-bit float of MXFP4 and NVFP4 (OCP 2023, "Microscaling Formats (MX)", 5.3.3)."""
 
+LEVELS3, LEVELS2 = (-127, -76, -42, -13, 13, 42, 76, 127), (-127, -35, 35, 127)
+"""Symmetric levels with the least squared error of normally distributed weights in groups of 32 and 16."""
+
 _FP4 = Scheme("q4f16_mxfp4", "group", "float16", 4, 32, rounding="float32", search=True, values=E2M1)
 _NL = Scheme("q4f16_nl", "group", "float16", 4, 32, rounding="float32", search=True, values=IQ4_NL)
 _WIDE_HEAD = ((HEAD, "q8f16_1"),)
@@ -152,6 +165,8 @@ SCHEMES = {
         Scheme("q4f16_3", "group", "float16", 4, 32, rounding="float32", search=True),
         Scheme("q5f16_3", "group", "float16", 5, 32, rounding="float32", search=True),
         Scheme("q6f16_3", "group", "float16", 6, 32, rounding="float32", search=True),
+        replace(_NL, name="q2f16_nl", bits=2, group=16, values=LEVELS2, byte_scales=True),
+        replace(_NL, name="q3f16_nl", bits=3, values=LEVELS3, byte_scales=True),
         _NL,
         _FP4,
         replace(_FP4, name="q4f16_nvfp4", group=16),

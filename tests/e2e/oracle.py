@@ -70,10 +70,13 @@ def from_folder(
 def decoded(words: np.ndarray, scales: np.ndarray, levels: tuple[int, ...], group: int) -> np.ndarray:
     """float32 [..., K up to a whole group] of codes uint32 [..., words].
 
-    Of codes of other than 4 bits, the middle one stands for 0.
+    levels are those of codes of their number; of other codes, the middle one stands for 0. Scales of one byte are the
+    upper bits of a positive float16, below its sign.
     """
     bits = 32 * words.shape[-1] // scales.shape[-1] // group
-    table = np.array(levels if bits == 4 else np.arange(1 << bits) - (1 << bits - 1) + 1, np.float32)
+    if scales.dtype == np.uint8:
+        scales = (scales.astype(np.uint16) << 7).view(np.float16)
+    table = np.array(levels if 1 << bits == len(levels) else np.arange(1 << bits) - (1 << bits - 1) + 1, np.float32)
     codes = stored_codes(words.reshape(-1, words.shape[-1]), bits, group).reshape(*words.shape[:-1], -1)
     return table[codes] * np.repeat(scales.astype(np.float32), group, axis=-1)
 

@@ -17,7 +17,7 @@ from quantization.schemes import Scheme, get_scheme
 
 EXPERTS, K, N, TABLE = 5, 72, 33, 11
 IDS, CHOSEN = np.array([3, 0, 10, 7], np.int32), np.array([4, 0, 4, 2], np.int32)
-SCHEMES = ("q0f32", "q4f32_1", "q4f16_1", "q4f16_0", "q3f16_1", "e4m3_e4m3_f16", "e5m2_e5m2_f16")
+SCHEMES = ("q0f32", "q4f32_1", "q4f16_1", "q4f16_0", "q3f16_1", "q3f16_nl", "e4m3_e4m3_f16", "e5m2_e5m2_f16")
 
 
 class Toy(nn.Module):
@@ -58,8 +58,8 @@ def test_products_are_those_of_the_decoded_weights(name: str) -> None:
 
 def decode(made: dict[str, np.ndarray], scheme: Scheme, shape: tuple[int, ...], layout: str) -> np.ndarray:
     """Dequantize in float32, without rounding to the scheme's model dtype."""
-    scale = made.get("q_scale", np.ones(1)).astype(np.float32)
+    scale = made.get("q_scale", np.ones(1))
     if scheme.kind == "fp8":
-        return made["q_weight"].astype(np.float32) * scale
+        return made["q_weight"].astype(np.float32) * scale.astype(np.float32)
     wide = replace(scheme, model_dtype="float32")
     return group.decode({"q_weight": made["q_weight"], "q_scale": scale}, wide, shape[-1], layout)

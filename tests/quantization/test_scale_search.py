@@ -63,7 +63,9 @@ def test_the_documented_error_of_the_codebook():
     assert round((group_errors(weights, book).sum() / total) ** 0.5, 3) == 0.073
 
 
-@pytest.mark.parametrize(("name", "error"), [("q5f16_3", 0.040), ("q6f16_3", 0.020)])
+@pytest.mark.parametrize(
+    ("name", "error"), [("q5f16_3", 0.040), ("q6f16_3", 0.020), ("q3f16_nl", 0.161), ("q2f16_nl", 0.313)]
+)
 def test_the_documented_errors_of_more_bits(name, error):
     scheme, weights = SCHEMES[name], np.random.default_rng(2).standard_normal((256, 1024)).astype(np.float16)
     total = np.square(weights.astype(np.float64)).sum()

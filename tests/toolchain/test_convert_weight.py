@@ -63,7 +63,9 @@ def test_a_dry_run_finds_a_full_disk(tmp_path, monkeypatch, capsys):
     assert (
         main(["convert_weight", str(SOURCE), "--quantization", "q0f16", "--dry-run", "-o", str(tmp_path / "out")]) == 4
     )
-    assert "error: not enough disk space: got 1000 bytes; expected 980224 (979224 missing)" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "error: not enough disk space: got 1000 bytes; expected 980224 (979224 missing)" in shown
+    assert "MLC_CACHE_DIR" in shown
 
 
 @pytest.mark.parametrize("scheme", [name for name, scheme in SCHEMES.items() if scheme.kind in ("none", "group", "ft")])

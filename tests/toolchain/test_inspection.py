@@ -44,7 +44,7 @@ def test_an_architecture_that_is_not_supported(tmp_path: Path):
 
 @pytest.mark.parametrize("path", ["nosuch", __file__])
 def test_what_is_no_model(path: str):
-    with pytest.raises(MLCError, match="cannot find the model|cannot convert"):
+    with pytest.raises(MLCError, match="cannot find the model|is no checkpoint"):
         inspect(path)
 
 

@@ -209,5 +209,5 @@ def test_sources_that_name_nothing(tmp_path):
     with pytest.raises(UsageError, match=r"no config.json and no .gguf file"):
         resolve_source(str(tmp_path))
     (tmp_path / "x.txt").touch()
-    with pytest.raises(UsageError, match=r"cannot convert x.txt"):
+    with pytest.raises(UsageError, match=r"x.txt is no checkpoint"):
         resolve_source(str(tmp_path / "x.txt"))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ...ir import dtype as dt
 from ...ir.expr import PrimExpr, const, is_const
 from ...tir import te
+from ...tir.byte_scales import scale_value
 from ...tir.code_words import CodeWords
 from ..info import show_shape
 from .registry import operator
@@ -88,7 +89,8 @@ def dequantize(
     """Dequantize symmetric group quantization: ``(code - zero_point) * scale``, zero point ``2**(bits-1) - 1``.
 
     q: uint32 [..., N, words] with ``32 // bits`` codes per word, the first in the lowest bits, or in two bit planes,
-    see ``tir/code_words.py``; scale: [..., N, groups], one per ``group`` codes. Layout "KN": both are transposed
+    see ``tir/code_words.py``; scale: [..., N, groups], one per ``group`` codes, floats or
+    uint8 as in ``tir/byte_scales.py``. Layout "KN": both are transposed
     ([words, N] and [groups, N]). values: a codebook, one integer in [-128, 127] per code: elements are
     ``values[code] * scale``. Returns [..., N, k] in ``dtype``, computed in that dtype.
     """
@@ -114,7 +116,7 @@ def dequantize(
         row, j = i[:-1], i[-1]
         code = _code(words, lambda word: at(q, row, word), j)
         return te.cast(_weight(te.cast(code, "int32"), values, zero_point), dtype) * te.cast(
-            at(scale, row, j // group), dtype
+            scale_value(at(scale, row, j // group)), dtype
         )
 
     codes = {"bits": bits, "group": group, "layout": layout, "values": values}

@@ -99,9 +99,9 @@ def _stored(
 
 def decode(made: dict[str, np.ndarray], scheme: Scheme, shape: tuple[int, ...], layout: str) -> np.ndarray:
     """Dequantize in float32, without rounding to the scheme's model dtype."""
-    scale = made.get("q_scale", np.ones(1)).astype("f4")
+    scale = made.get("q_scale", np.ones(1))
     if scheme.kind == "fp8":
-        return made["q_weight"].astype("f4") * scale
+        return made["q_weight"].astype("f4") * scale.astype("f4")
     wide = replace(scheme, model_dtype="float32")
     return group.decode({"q_weight": made["q_weight"], "q_scale": scale}, wide, shape[-1], layout)
 

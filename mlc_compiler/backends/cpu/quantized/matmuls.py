@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from ....ir import expr
 from ....ir.expr import Call, ExprLike, PrimExpr, Var, const, is_const
 from ....tir import te
+from ....tir.byte_scales import scale_value
 from ....tir.nodes import Buffer, PrimFunc
 from ..instructions.dot import byte_of
 from .plan import BYTES, Plan, Weight
@@ -270,7 +271,7 @@ class _IntegerMatmul:
             dot = self.dots[row, g, 0, *n]
             for which in range(1, self.plan.digits):
                 dot = dot * 256 + self.dots[row, g, which, *n]
-            return te.sum(te.f32(dot) * (te.f32(scale) * self.activations.step[row, g]), axis=g)
+            return te.sum(te.f32(dot) * (te.f32(scale_value(scale)) * self.activations.step[row, g]), axis=g)
 
         return te.compute((self.rows.count, *self.plan.column_shape), product, name="product")
 

@@ -9,6 +9,7 @@ from mlc_errors import MLCError
 from ....ir.expr import Call, IntImm, PrimExpr, const, minimum
 from ....ir.visitor import Substitute
 from ....tir import te
+from ....tir.byte_scales import scale_value
 from ....tir.nodes import Buffer, BufferLoad, PrimFunc, Stmt, seq
 from ....tir.schedule import Schedule
 from ....tir.schedule.prefetch import LINE
@@ -134,7 +135,7 @@ class DigitRuns(Runs):
         for which in range(1, self.plan.digits):
             dot = dot * 256 + dots[r, which, c]
         scale = self.scale[self.run[2], self.tile, g, c]
-        return te.f32(dot) * (te.f32(scale) * self.step[self.matched.place_of(row), g])
+        return te.f32(dot) * (te.f32(scale_value(scale)) * self.step[self.matched.place_of(row), g])
 
 
 def _region(first: BufferLoad, shape: tuple[int, int]) -> Call:

@@ -32,7 +32,19 @@ def check(case: Case, target: str = "cpu") -> None:
 
 
 @pytest.mark.parametrize(
-    "scheme", ["q0f32", "q0f16", "q0bf16", "q3f16_1", "q4f16_0", "q4f16_1", "q8f16_1", "e4m3_e4m3_f16", "e5m2_e5m2_f16"]
+    "scheme",
+    [
+        "q0f32",
+        "q0f16",
+        "q0bf16",
+        "q2f16_nl",
+        "q3f16_1",
+        "q4f16_0",
+        "q4f16_1",
+        "q8f16_1",
+        "e4m3_e4m3_f16",
+        "e5m2_e5m2_f16",
+    ],
 )
 def test_schemes(scheme: str) -> None:
     """Runs longer than the rows in registers, runs of one row, an expert without rows; columns beyond the last tile."""
