@@ -63,7 +63,7 @@ def host_target(target: Target) -> Target:
 def emit_llvm(
     mod: IRModule, target: Target, metadata: Mapping[str, Any] | None = None, device_texts: dict[str, str] | None = None
 ) -> Iterator[str]:
-    """Emit the LLVM modules of a lowered and planned module, as text: kernels first, then the host module.
+    """Emit the LLVM modules of a lowered and planned module, as text: kernels first, then those of the host.
 
     device_texts: receives the code of devices other than the host, see ``HostRuntime.device_texts``.
     """
@@ -74,3 +74,4 @@ def emit_llvm(
     if device_texts is not None:
         device_texts.update(runtime.device_texts)
     yield emit_host(mod, runtime, target, metadata or {})
+    yield from runtime.further_modules()

@@ -67,8 +67,16 @@ def target_machine(triple: str, cpu: str, features: str, level: int = 3) -> llvm
 
 def optimize(text: str, machine: llvm.TargetMachine, level: int = 3) -> llvm.ModuleRef:
     """Parse, verify and optimize one module. Raises RuntimeError for text that is not a valid module."""
+    return _optimized(_parsed(text), machine, level)
+
+
+def _parsed(text: str) -> llvm.ModuleRef:
     module = llvm.parse_assembly(text)
     module.verify()
+    return module
+
+
+def _optimized(module: llvm.ModuleRef, machine: llvm.TargetMachine, level: int) -> llvm.ModuleRef:
     options = llvm.create_pipeline_tuning_options(speed_level=level)
     options.loop_vectorization = True
     options.slp_vectorization = False
@@ -79,10 +87,14 @@ def optimize(text: str, machine: llvm.TargetMachine, level: int = 3) -> llvm.Mod
 
 
 def compile_text(request: Request) -> Reply:
-    """Optimize and compile one module."""
-    machine = target_machine(request.triple, request.cpu, request.features, request.level)
+    """Optimize and compile one module; one whose functions all are ``optnone``, at level 0."""
+    initialize()
     try:
-        module = optimize(request.text, machine, request.level)
+        module = _parsed(request.text)
+        defined = [f for f in module.functions if not f.is_declaration]
+        level = 0 if defined and all(map(_is_optnone, defined)) else request.level
+        machine = target_machine(request.triple, request.cpu, request.features, level)
+        module = _optimized(module, machine, level)
         if request.prefix:
             _rename(module, request.prefix)
     except RuntimeError as e:
@@ -92,6 +104,10 @@ def compile_text(request: Request) -> Reply:
         machine.emit_assembly(module) if request.assembly else None,
         str(module) if request.llvm_ir else None,
     )
+
+
+def _is_optnone(function: llvm.ValueRef) -> bool:
+    return any(b"optnone" in group.split() for group in function.attributes)
 
 
 def prefixed(name: str, prefix: str) -> str:

@@ -14,21 +14,21 @@ Both count on from job to job. Differences of counters are signed, so that they 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from llvmlite import ir as ll
 
 from ...codegen import values as v
 from ...codegen.host.code import HIDDEN, call_loaded, external, field, function, store_atomic
 from ...codegen.host.contexts import HEAD_BYTES, ContextArgument, HostRuntime
-from ...codegen.host.module import HostModule
+from ...codegen.host.module import HostModule, new_module
 from ...codegen.loops import for_range, while_loop
 from ...codegen.statements import declare_kernel
 from ...codegen.values import I1, I32, I64, PTR, VOID, i32, i64
 from ...ir.module import IRModule
 from ...relax.nodes import Function
 from ...tir.nodes import PrimFunc
-from .jobs import TeamJob
+from .jobs import TeamJob, makes_packed_calls
 from .kernels import BARRIER, BEGIN, CLAIM, FINISH, NEXT_LOOP, TEAM_PARAMETERS
 
 # Byte offsets of the team's fields in a context; fields that are written while a job runs have a cache line each.
@@ -45,6 +45,8 @@ CLAIMED = (
     LOOPS + 64 * MAX_THREADS
 )  # of each thread's part of the loop: number of the loop, claimed pieces, 32 bits each
 
+BINDINGS_OF_SMALL_JOBS = 500  # in all jobs; LLVM takes about a millisecond for each binding that it optimizes
+
 SPINS_BEFORE_SLEEP = 20_000
 SPINS_AT_BARRIER = 2_000  # about as long as waking a thread takes
 PIECES_OF_A_PART = 4
@@ -57,15 +59,25 @@ JOB_TYPE = ll.FunctionType(VOID, [PTR, I32, I32, PTR])
 
 
 class TeamRuntime(HostRuntime):
-    """Contexts with a worker team; jobs call the kernels of ``mod``."""
+    """Contexts with a worker team; jobs call the kernels of ``mod``.
+
+    If they make many calls, they are in a module of their own, which LLVM does not optimize: they only pass addresses.
+    """
 
     argument = ContextArgument("num_threads", 1, MAX_THREADS, "the system refused memory or threads")
     context_bytes = CLAIMED + 64 * MAX_THREADS
 
     def __init__(self, host: HostModule, mod: IRModule):
         super().__init__(host)
-        functions = mod.of_type(PrimFunc).items()
-        self.kernels = {name: declare_kernel(host.module, f, name, TEAM_PARAMETERS) for name, f in functions}
+        self.functions = mod.of_type(PrimFunc)
+        self.kernels = self._declared_kernels(host.module)
+        functions = mod.of_type(Function).values()
+        many = sum(len(f.bindings) for f in functions) > BINDINGS_OF_SMALL_JOBS
+        self.jobs = new_module(host.target) if many else None
+        self.kernels_of_jobs = self.kernels if self.jobs is None else self._declared_kernels(self.jobs)
+
+    def _declared_kernels(self, module: ll.Module) -> dict[str, ll.Function]:
+        return {name: declare_kernel(module, f, name, TEAM_PARAMETERS) for name, f in self.functions.items()}
 
     def define(self) -> None:
         self.barrier = self._define_barrier()
@@ -81,10 +93,21 @@ class TeamRuntime(HostRuntime):
         self.start = self._define_start()
 
     def emit_job(self, name: str, func: Function) -> ll.Function:
-        fn = ll.Function(self.module, JOB_TYPE, f"{name}.job")
-        fn.linkage = "internal"
-        TeamJob(fn, func, self.packed, self.kernels).emit()
-        return fn
+        if self.jobs is None or makes_packed_calls(func):
+            fn = ll.Function(self.module, JOB_TYPE, f"{name}.job")
+            fn.linkage = "internal"
+            TeamJob(fn, func, self.packed, self.kernels).emit()
+            return fn
+        fn, declared = (ll.Function(module, JOB_TYPE, f"{name}.job") for module in (self.jobs, self.module))
+        fn.linkage = declared.linkage = HIDDEN
+        fn.attributes.add("noinline")
+        fn.attributes.add("optnone")
+        TeamJob(fn, func, self.packed, self.kernels_of_jobs).emit()
+        return declared
+
+    def further_modules(self) -> Iterator[str]:
+        if self.jobs is not None:
+            yield str(self.jobs)
 
     def execute(self, b: ll.IRBuilder, context: ll.Value, job: ll.Value, frame: ll.Value) -> None:
         threads, thread = b.load(field(b, context, THREADS), typ=I32), i32(0)

@@ -126,6 +126,10 @@ class HostRuntime(ABC):
     def execute(self, b: ll.IRBuilder, context: ll.Value, job: ll.Value, frame: ll.Value) -> None:
         """Emit the synchronous execution of a job in a context."""
 
+    def further_modules(self) -> Iterable[str]:
+        """LLVM modules of jobs that are not in the host module, as text, after all jobs have been defined."""
+        return ()
+
     def operations(self) -> Iterable[Operation]:
         """Define the functions on contexts that the back end exports."""
         return ()

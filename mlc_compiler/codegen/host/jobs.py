@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import TypeGuard
 
 import numpy as np
 from llvmlite import ir as ll
@@ -16,11 +17,11 @@ from ...relax.nodes import (
     Expr,
     ExternFunc,
     Function,
+    Op,
     PrimValue,
     StringImm,
     TensorStructInfo,
     TupleGetItem,
-    Var,
 )
 from ..arithmetic import CodegenError
 from ..expressions import ExprEmitter
@@ -29,6 +30,8 @@ from .code import field
 from .contexts import WORKSPACE
 from .frames import Slot, frame_of, read_size
 from .packed_calls import PackedCalls, TensorArgument
+
+_PLACES = ("builtin.alloc_tensor", "builtin.zeroed_tensor", "reshape")  # operators that give tensors their addresses
 
 
 class JobEmitter(ABC):
@@ -43,6 +46,7 @@ class JobEmitter(ABC):
         self.func = func
         self.packed = packed
         self.kernels = kernels
+        self.places = {id(b.var): b.value for b in func.bindings if _is_place(b.value)}
         self.context, self.frame = fn.args[0], fn.args[-1]
         self.b = ll.IRBuilder(fn.append_basic_block("entry"))
         self.exprs = ExprEmitter(self.b)
@@ -84,7 +88,7 @@ class JobEmitter(ABC):
             self.exprs.env[id(var)] = read_size(self.b, self._frame_entry(len(frame.slots) + i), var.dtype)
         self.workspace = self.b.load(field(self.b, self.context, WORKSPACE), typ=PTR)
         for binding in self.func.bindings:
-            self._binding(binding.var, binding.value)
+            self._binding(binding.value)
         self.b.ret_void()
 
     def _frame_entry(self, index: int) -> ll.Value:
@@ -100,7 +104,7 @@ class JobEmitter(ABC):
         if slot.symbol is not None:
             self.exprs.env[id(slot.symbol)] = value
 
-    def _binding(self, var: Var, value: Expr) -> None:
+    def _binding(self, value: Expr) -> None:
         if not isinstance(value, Call):
             raise CodegenError(f"a planned function holds only calls; found {type(value).__name__}")
         target = value.target
@@ -108,14 +112,7 @@ class JobEmitter(ABC):
             self.kernel_call(target.name, [self.argument(a) for a in value.args])
         elif isinstance(target, ExternFunc):
             self.packed_call(target.name, [self._packed_argument(a) for a in value.args])
-        elif target.name == "builtin.alloc_tensor":
-            offset = self.exprs(as_expr(value.attrs["offset"]))
-            self.pointers[id(var)] = self.b.gep(self.workspace, [offset], source_etype=I8)
-        elif target.name == "builtin.zeroed_tensor":
-            self.pointers[id(var)] = self.zeroed(value.attrs["offset"])
-        elif target.name == "reshape":
-            self.pointers[id(var)] = self.argument(value.args[0])
-        else:
+        elif not _is_place(value):
             self.builtin(target.name)
 
     def _packed_argument(self, arg: Expr) -> TensorArgument | ll.Value:
@@ -132,7 +129,18 @@ class JobEmitter(ABC):
             return constant_data(self.b.module, arg.data)
         if isinstance(arg, TupleGetItem):
             return self._table_entry(arg)
+        if id(arg) not in self.pointers:
+            self.pointers[id(arg)] = self._place(self.places[id(arg)])
         return self.pointers[id(arg)]
+
+    def _place(self, call: Call) -> ll.Value:
+        """The address that a binding gives to a tensor."""
+        assert isinstance(call.target, Op)
+        if call.target.name == "reshape":
+            return self.argument(call.args[0])
+        if call.target.name == "builtin.zeroed_tensor":
+            return self.zeroed(call.attrs["offset"])
+        return self.b.gep(self.workspace, [self.exprs(as_expr(call.attrs["offset"]))], source_etype=I8)
 
     def _table_entry(self, item: TupleGetItem) -> ll.Value:
         key = (id(item.tuple_value), item.index)
@@ -141,6 +149,10 @@ class JobEmitter(ABC):
             address = self.b.gep(table, [i64(item.index)], source_etype=I64)
             self.entries[key] = self.b.load(address, typ=PTR)
         return self.entries[key]
+
+
+def _is_place(value: Expr) -> TypeGuard[Call]:
+    return isinstance(value, Call) and isinstance(value.target, Op) and value.target.name in _PLACES
 
 
 def constant_data(module: ll.Module, data: np.ndarray) -> ll.Value:

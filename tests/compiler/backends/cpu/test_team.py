@@ -132,3 +132,28 @@ def test_a_worker_that_has_seen_the_last_epoch_ends(team_functions: ctypes.CDLL,
     worker.start()
     worker.join(30)
     assert not worker.is_alive()
+
+
+MANY_CALLS = """
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor(("n", 5), "float32"), w: R.Tensor((5,), "float32")):
+        with R.dataflow():
+            y = R.sum(R.exp(R.multiply(x, w)), axis=[1], keepdims=True)
+            z = R.reshape(R.sum(R.divide(x, y), axis=[0]), (5, 1))
+            R.output(y, z)
+        return (y, z)
+"""
+
+
+def test_jobs_of_many_calls_are_compiled_without_optimization(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(team, "BINDINGS_OF_SMALL_JOBS", 1)
+    *_, host, jobs = emit_llvm(run_passes(parse(MANY_CALLS), (*entries(), *pipeline(Target("cpu")))), Target("cpu"))
+    assert "main.job" in jobs and "optnone" in jobs
+    assert "optnone" not in host
+    x, w = np.arange(35, dtype=np.float32).reshape(7, 5) / 10, np.linspace(-1, 1, 5, dtype=np.float32)
+    y, z = build(parse(MANY_CALLS))["main"](x, w)
+    sums = np.exp(x * w).sum(1, keepdims=True)
+    np.testing.assert_allclose(np.asarray(y), sums, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(z), (x / sums).sum(0).reshape(5, 1), rtol=1e-6)
