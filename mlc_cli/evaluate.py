@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mlc_cli import console, running
-from mlc_cli.options import FILE, json_option
+from mlc_cli.options import FILE, MODEL, json_option
 from mlc_cli.preparing import model_options
 from mlc_errors import UsageError
 
@@ -30,7 +30,11 @@ FLOAT32 = "float32"
 @click.option("--window", type=int, default=512, show_default=True, metavar="N", help="Tokens per window.")
 @click.option("--windows", type=int, metavar="N", help="Use only the first N windows of the text.")
 @click.option(
-    "--compare", multiple=True, metavar="MODEL", help="Another model with the same vocabulary; may be repeated."
+    "--compare",
+    multiple=True,
+    type=MODEL,
+    metavar="MODEL",
+    help="Another model with the same vocabulary; may be repeated.",
 )
 @click.option(
     "--against",

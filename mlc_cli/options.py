@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,20 @@ class NamedPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+ON_HUB = re.compile(r"hf://|https?://(www\.)?huggingface\.co/", re.IGNORECASE)
+"""What a repository's name may begin with: the prefix, or the address of its page."""
+
+
 class Name(click.ParamType):
-    """The name of a model, which is not empty."""
+    """The name of a model, which is not empty; the address of a page on Hugging Face becomes ``HF://owner/name``."""
 
     name = "model"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
             self.fail(EMPTY, param, ctx)
-        return value
+        page = ON_HUB.match(str(value))
+        return f"HF://{value[page.end() :].rstrip('/')}" if page else value
 
 
 MODEL = Name()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import click
 
 from mlc_cli import running
+from mlc_cli.options import MODEL
 from mlc_errors import UsageError
 
 if TYPE_CHECKING:
@@ -175,6 +176,7 @@ num_draft_option = click.option(
 )
 draft_option = click.option(
     "--draft",
+    type=MODEL,
     metavar="MODEL",
     help="Draft model: a smaller model with the same vocabulary, the folder of an EAGLE or Medusa head, or mtp, the "
     "multi-token prediction layer in MODEL's checkpoint.",

@@ -287,6 +287,7 @@ def test_what_is_run_is_prepared_from_the_hub(hub, command, tmp_path):
     assert set(hub.fetched()) == {"config.json"}
     assert report["weight_bytes"] == sum(len(data) for name, data in EXPECTED.items() if "shard" in name)
     assert preview("HF://tiny/llama", HF_HUB_OFFLINE="1")["library"] == report["library"]
+    assert preview("https://huggingface.co/tiny/llama/")["library"] == preview("hf://tiny/llama")["library"]
     assert preview("HF://tiny/compiled")["steps"] == ["compile"]
 
 
