@@ -81,6 +81,8 @@ LATE_ON_PURPOSE = {
         "mlc_toolchain.convert_weight",
         "mlc_toolchain.calibrated_conversion",
     ),  # only calibration needs the code generators
+    ("mlc_toolchain.prepare", "mlc_toolchain.checkpoint_config"),  # likewise
+    ("quantization.kernels", "quantization.jit"),  # nothing is compiled for a checkpoint that is refused
     ("mlc_toolchain.prepare_plan", "mlc_toolchain.hub_model"),
     (
         "mlc_compiler.nn.module",
