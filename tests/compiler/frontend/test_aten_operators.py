@@ -68,6 +68,11 @@ ELEMENTWISE: Cases = [
         F.dropout(x, 0.5, False),
     ),
     lambda x, y, i: (x.clone() + 1, x.detach() + 2, x.double().float(), x.contiguous() * 2, aten.alias(x) - 1),
+    lambda x, y, i: (
+        *(f(x / 9) for f in (torch.asin, torch.acos, torch.atan, torch.atanh)),
+        *(f(x) for f in (torch.sinh, torch.cosh, torch.asinh)),
+        *(torch.acosh(x.abs() + 1), torch.atan2(x, y), torch.atan2(i, i + 1), aten.copy(x, y[0])),
+    ),
     lambda x, y, i: (aten.remainder(x, 0.7), torch.floor_divide(x, 0.7), aten.rsub(x, y)),
 ]
 
@@ -223,6 +228,16 @@ LAYERS: Cases = [
         F.rms_norm(x, (6,), eps=0.1),
     ),
     lambda x, y, i: (F.group_norm(x, 2), F.group_norm(x, 4, y[0, :, 0], y[0, :, 1]), F.instance_norm(x)),
+    lambda x, y, i: (
+        aten.native_group_norm(x, y[0, 0, :4].clone(), y[0, 1, :4].clone(), 2, 4, 6, 2, 1e-5)[0],
+        aten.max_pool2d_with_indices(x[None], [2, 3], [1, 2], [1, 1])[0],
+        aten._adaptive_avg_pool2d(x[None], [2, 3]),
+    ),
+    lambda x, y, i: (
+        F.grid_sample(x[None], y[:, :3, :4].reshape(1, 4, 3, 2), align_corners=False),
+        F.grid_sample(x[None], y[:, :3, :4].reshape(1, 4, 3, 2) * 2, "nearest", align_corners=True),
+        F.grid_sample(x[None], y[:, :3, :4].reshape(1, 4, 3, 2) * 2, "bilinear", "border", align_corners=True),
+    ),
     lambda x, y, i: F.batch_norm(x, y[0, :, 0], y[0, :, 1].abs(), y[1, :, 0], y[1, :, 1]),
     lambda x, y, i: (F.softmax(x, 1), F.softmax(x, -1, torch.float32), F.log_softmax(x, 1), aten._softmax(x, 2, False)),
     lambda x, y, i: (aten._log_softmax(x, 2, False), aten.native_layer_norm(x, [6], None, None, 1e-5)[0]),

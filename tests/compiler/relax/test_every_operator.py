@@ -62,6 +62,19 @@ def scattered_parts(data: np.ndarray, places: np.ndarray, updates: np.ndarray) -
     return result
 
 
+def grid_sampled(images: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """Bilinear interpolation between images that are surrounded by zeros."""
+    padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    size = np.array(images.shape[:1:-1])
+    at = np.clip(((grid + 1) * size - 1) / 2 + 1, 0, size + 1)
+    low = np.minimum(at.astype(int), size)
+    (x, y), (right, down) = np.moveaxis(low, -1, 0), np.moveaxis(at - low, -1, 0)
+    n = np.arange(len(grid))[:, None, None]
+    corners = [(padded[n, :, y + d, x + r], (down if d else 1 - down) * (right if r else 1 - right))
+               for d in (0, 1) for r in (0, 1)]  # fmt: skip
+    return np.moveaxis(sum(value * weight[..., None] for value, weight in corners), -1, 1).astype("float32")
+
+
 def softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
     e = np.exp(x - x.max(axis, keepdims=True))
     return e / e.sum(axis, keepdims=True)
@@ -235,6 +248,15 @@ CASES: dict[str, Case] = {
     "floor_mod": both(np.mod, INTS, SMALL),
     "power": Case((POSITIVE, ROW), np.power, tolerance=1e-5),
     **{name: unary(getattr(np, name)) for name in ("exp", "tanh", "sin", "cos", "negative", "abs", "floor", "ceil")},
+    **{name: unary(getattr(np, name)) for name in ("tan", "sinh", "cosh")},
+    "asin": Case((X / 9,), np.arcsin),
+    "acos": Case((X / 9,), np.arccos),
+    "atan": unary(np.arctan),
+    "asinh": unary(np.arcsinh),
+    "acosh": Case((POSITIVE + 1,), np.arccosh),
+    "atanh": Case((X / 9,), np.arctanh),
+    "atan2": Case((X, Y), np.arctan2),
+    "image.grid_sample": Case((X[None], Y[:, :, :6].reshape(1, N, -1, 2)), grid_sampled, tolerance=1e-5),
     **{name: unary(getattr(np, name)) for name in ("square", "sign", "round")},
     "log": unary(np.log, POSITIVE),
     "sqrt": unary(np.sqrt, POSITIVE),

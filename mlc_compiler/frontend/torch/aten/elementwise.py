@@ -8,6 +8,7 @@ from typing import Any
 
 from ....ir import dtype as dt
 from ....relax import ops
+from ....relax.info import shape_of
 from ....relax.nodes import Expr
 from ...blocks import truncated_quotient
 from ...values import Number, Value, cast, dtype_of, floating, promoted
@@ -119,9 +120,16 @@ def _converted(x: Expr, dtype: str | None = None, *_: Any, **__: Any) -> Expr:
 ROWS: dict[str, Row] = {
     "_to_copy": _converted,
     "abs": ops.abs,
+    "acos": _of_floats(ops.acos),
+    "acosh": _of_floats(ops.acosh),
     "add": _add,
     "addcmul": _addcmul,
     "alias": lambda x: x,
+    "asin": _of_floats(ops.asin),
+    "asinh": _of_floats(ops.asinh),
+    "atan": _of_floats(ops.atan),
+    "atan2": lambda x, y: ops.atan2(*map(floating, promoted(x, y))),
+    "atanh": _of_floats(ops.atanh),
     "bitwise_and": _bits(ops.bitwise_and, ops.logical_and),
     "bitwise_not": _bitwise_not,
     "bitwise_or": _bits(ops.bitwise_or, ops.logical_or),
@@ -131,7 +139,9 @@ ROWS: dict[str, Row] = {
     "clamp_max": lambda x, max: _clamp(x, None, max),
     "clamp_min": lambda x, min: _clamp(x, min),
     "clone": lambda x: x,
+    "copy": lambda x, source, non_blocking=False: ops.broadcast_to(cast(source, dtype_of(x)), shape_of(x)),
     "cos": _of_floats(ops.cos),
+    "cosh": _of_floats(ops.cosh),
     "detach": lambda x: x,
     "div": _div,
     "elu": _elu,
@@ -180,11 +190,12 @@ ROWS: dict[str, Row] = {
     "sign": ops.sign,
     "silu": ops.silu,
     "sin": _of_floats(ops.sin),
+    "sinh": _of_floats(ops.sinh),
     "softplus": lambda x, beta=1.0, threshold=20.0: ops.softplus(x, beta=beta, threshold=threshold),
     "sqrt": _of_floats(ops.sqrt),
     "square": ops.square,
     "sub": _sub,
-    "tan": lambda x: ops.divide(ops.sin(floating(x)), ops.cos(floating(x))),
+    "tan": _of_floats(ops.tan),
     "tanh": _of_floats(ops.tanh),
     "trunc": _trunc,
     "where": _where,

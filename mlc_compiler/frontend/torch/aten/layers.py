@@ -11,7 +11,7 @@ from ....relax import ops
 from ....relax.info import shape_of
 from ....relax.nodes import Expr
 from ... import blocks
-from ...values import Number, cast, dtype_of, promoted, rank
+from ...values import Number, Size, cast, dtype_of, promoted, rank
 
 Row = Callable[..., Any]
 Sizes = int | Sequence[int]
@@ -186,7 +186,26 @@ def _attention(
     return blocks.attention(q, k, v, mask, is_causal, scale)
 
 
+def _best_of_windows(x: Expr, *rest: Any) -> tuple[Expr]:
+    """Row of max_pool2d_with_indices; the indices are not computed."""
+    return (_max_pool(x, *rest),)
+
+
+def _native_group_norm(
+    x: Expr, weight: Expr | None, bias: Expr | None, n: Size, channels: Size, size: Size, groups: int, eps: float
+) -> tuple[Expr]:
+    return (_group_norm(x, groups, weight, bias, eps),)
+
+
+def _grid_sample(x: Expr, grid: Expr, mode: int, padding: int, align_corners: bool) -> Expr:
+    if mode > 1 or padding > 1:
+        raise ValueError(f"got mode {mode} and padding {padding}; expected bilinear or nearest, zeros or border")
+    method, outside = ("bilinear", "nearest")[mode], ("zeros", "border")[padding]
+    return ops.grid_sample(x, grid, method=method, padding_mode=outside, align_corners=align_corners)
+
+
 ROWS: dict[str, Row] = {
+    "_adaptive_avg_pool2d": blocks.adaptive_average,
     "_log_softmax": lambda x, dim, half_to_float: ops.log_softmax(x, axis=dim),
     "_native_batch_norm_legit.no_stats": _instance_norm,
     "_native_batch_norm_legit_no_training": _batch_norm,
@@ -204,6 +223,7 @@ ROWS: dict[str, Row] = {
     "conv_transpose2d.input": _transposed_convolution,
     "conv_transpose3d.input": _transposed_convolution,
     "convolution": _any_convolution,
+    "grid_sampler_2d": _grid_sample,
     "group_norm": _group_norm,
     "layer_norm": _layer_norm,
     "linear": ops.linear,
@@ -211,7 +231,9 @@ ROWS: dict[str, Row] = {
     "matmul": lambda x, y: ops.matmul(*promoted(x, y)),
     "max_pool1d": _on_rows(_max_pool),
     "max_pool2d": _max_pool,
+    "max_pool2d_with_indices": _best_of_windows,
     "mm": ops.matmul,
+    "native_group_norm": _native_group_norm,
     "native_layer_norm": lambda *args: (_layer_norm(*args),),
     "rms_norm": _rms_norm,
     "scaled_dot_product_attention": _attention,
