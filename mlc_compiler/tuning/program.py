@@ -23,6 +23,7 @@ from ..tir.nodes import PrimFunc
 from .accounting import account
 from .cpu_space import CpuSketches
 from .database import Database
+from .gpu_space import GpuSketches
 from .measure import check_timed
 from .processes import Processes
 from .search import LIMITS, Budget, Progress, Search
@@ -35,9 +36,10 @@ PATIENCE = 16  # number of trials without a gain that halve a task's weight
 
 
 def default_space(target: Target) -> Space:
-    """The default search space: the rules of the target's back end, and on CPUs the sketches for any function."""
+    """The default search space: the rules of the target's back end, and its sketches for functions without a rule."""
     rules = RuleSpace(backend_of(target).lowering(target, Optimization()).rules, target)
-    return AnyOf((rules, CpuSketches())) if target.kind == "cpu" else rules
+    sketches = {"cpu": CpuSketches(), "cuda": GpuSketches()}.get(target.kind)
+    return rules if sketches is None else AnyOf((rules, sketches))
 
 
 @dataclass(frozen=True)
