@@ -36,8 +36,8 @@ X, Y, POSITIVE = normal(2, 4, 6), normal(2, 4, 6), np.abs(normal(2, 4, 6)) + np.
 IMAGE, PLACES = normal(2, 4, 7, 9), RNG.integers(-3, 3, (2, 3))
 FEEDS = {"x": X, "y": Y, "p": POSITIVE, "image": IMAGE, "i": PLACES, "t": X > 0, "u": Y > 0}
 
-UNARY = """Abs Ceil Cos Elu Erf Exp Floor HardSigmoid HardSwish Identity LeakyRelu Neg Relu Round Sigmoid Sign Sin
-    Softplus Tanh"""
+UNARY = """Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Elu Erf Exp Floor HardSigmoid HardSwish Identity LeakyRelu
+    Neg Relu Round Sigmoid Sign Sin Sinh Softplus Tan Tanh"""
 BINARY = "Add Sub Mul Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min"
 REDUCTIONS = "ReduceMax ReduceMin ReduceMean ReduceProd"
 
