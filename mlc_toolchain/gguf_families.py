@@ -200,6 +200,7 @@ COMMAND_R = like_llama(
     "cohere", "CohereForCausalLM", config=LAYER_NORM, optional=LOGIT_SCALE, present={"attention_bias": "attn_q.bias"}
 )
 COHERE2 = like_llama("cohere2", "Cohere2ForCausalLM", config=LAYER_NORM, optional={**LOGIT_SCALE, **WINDOW})
+EXAONE = like_llama("exaone", "ExaoneForCausalLM")
 EXAONE4 = like_llama(
     "exaone4", "Exaone4ForCausalLM", names={**QK_NORMS, **POST_NORMS}, optional=WINDOW, finish=_whole_window
 )
@@ -236,6 +237,7 @@ FAMILIES = {
     "orion": ORION,
     "command-r": COMMAND_R,
     "cohere2": COHERE2,
+    "exaone": EXAONE,
     "exaone4": EXAONE4,
     "hunyuan-dense": HUNYUAN,
     "ernie4_5": ERNIE,

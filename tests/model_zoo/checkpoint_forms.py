@@ -85,6 +85,28 @@ def internlm2(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     return made, _renamed({**rest, **{f"{p}.wqkv.weight": grouped(p) for p in prefixes}}, names)
 
 
+def exaone(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    """Keys and names of published files, whichever transformers wrote."""
+    names = {
+        "model.embed_tokens": "transformer.wte",
+        "model.norm": "transformer.ln_f",
+        "model.layers": "transformer.h",
+        "self_attn.o_proj": "attn.attention.out_proj",
+        "self_attn": "attn.attention",
+        "input_layernorm": "ln_1",
+        "post_attention_layernorm": "ln_2",
+        "mlp.gate_proj": "mlp.c_fc_0",
+        "mlp.up_proj": "mlp.c_fc_1",
+        "mlp.down_proj": "mlp.c_proj",
+    }
+    keys = {
+        "num_hidden_layers": "num_layers",
+        "rms_norm_eps": "layer_norm_epsilon",
+        "hidden_act": "activation_function",
+    }
+    return {keys.get(key, key): value for key, value in config.items()}, _renamed(tensors, names)
+
+
 def internlm(config: dict[str, Any], tensors: Tensors) -> Checkpoint:
     return _config(config, "internlm", *SIZES, "rms_norm_eps", bias=True, rotary={"base": 10000}), tensors
 

@@ -42,6 +42,7 @@ parameters have a KV cache of their own.
 
 | what | why |
 |---|---|
+| DeepSeek-V3.2 and GLM-5 beyond `index_topk` tokens, 2048 | the indexer is not computed: it would choose keys |
 | Doge beyond `keep_window_size` tokens, or with experts | tokens would see only the keys of greatest bias |
 | DeBERTa v2 with a convolution (XL, XXL), or positions in the embeddings | v3 has neither |
 | Bailing with a normalized head (`norm_head`) | refused by name |

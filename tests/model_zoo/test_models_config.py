@@ -237,6 +237,19 @@ def test_what_an_architecture_cannot_compute_is_refused(name, changed, message):
     assert message in error.value.message
 
 
+@pytest.mark.parametrize("name", ["deepseek_v32", "glm_moe_dsa"])
+def test_an_indexer_ends_the_context_where_it_would_choose(name):
+    config = registry.get(name).config
+    sizes = {k: v for k, v in registry.get(name).tiny.chat_model_config().items() if k != "context_window_size"}
+    assert config.from_hf({**sizes, "max_position_embeddings": 163840, "index_topk": 512}).context_window_size == 512
+    assert config.from_hf({**sizes, "max_position_embeddings": 163840}).context_window_size == 2048
+    assert config.from_hf({**sizes, "max_position_embeddings": 100}).context_window_size == 100
+    with pytest.raises(UnsupportedError, match="context_window_size: got 4096; expected at most index_topk, 2048"):
+        config.from_hf({**sizes, "context_window_size": 4096})
+    with pytest.raises(UnsupportedError, match="layer_types"):
+        config.from_hf({**sizes, "layer_types": ["indexed_attention", "linear_attention"]})
+
+
 def test_layer_types_follow_from_their_pattern():
     gemma2, exaone4 = registry.get("gemma2").tiny, registry.get("exaone4").tiny
     assert gemma2.layer_types == ("sliding_attention", "full_attention")

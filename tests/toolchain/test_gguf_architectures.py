@@ -106,6 +106,7 @@ FORMS = {
     "orion": Form("orion", metadata={"attention.layer_norm_epsilon": 1e-5}),
     "command-r": Form("cohere", {"use_qk_norm": False}),
     "cohere2": Form("cohere2", {"layer_types": ["sliding_attention"] * 2}),
+    "exaone": Form("exaone", {"attention_bias": False, "mlp_bias": False}),
     "exaone4": Form("exaone4", {"sliding_window_pattern": 4}),
     "hunyuan-dense": Form("hunyuan_v1_dense", {"rope_parameters": None}),
     "ernie4_5": Form("ernie4_5", {"use_bias": False}),

@@ -21,6 +21,7 @@ from tests.model_zoo.checkpoint_forms import (
     baichuan,
     baichuan_alibi,
     chatglm,
+    exaone,
     internlm,
     internlm2,
     mimo,
@@ -44,6 +45,8 @@ MULTI_HEAD = {"num_key_value_heads": 6}
 
 CASES = (
     Case("doge", transformers.DogeConfig, {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
+    Case("exaone", transformers.ExaoneConfig, {**BIASES, "tie_word_embeddings": True}),
+    Case("exaone", transformers.ExaoneConfig, {"rope_parameters": LLAMA3}, "published", to_checkpoint=exaone),
     Case("qwen3", transformers.Qwen3Config, {**HEADS, "tie_word_embeddings": True}, quantized=True),
     Case(
         "qwen3",

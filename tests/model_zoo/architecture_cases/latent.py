@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import transformers
 
-from tests.model_zoo.architecture_cases.case import GROUPS, LLAMA_LIKE, LONGROPE_OF_8, MINISTRAL, YARN, Case
+from tests.model_zoo.architecture_cases.case import CONTEXT, GROUPS, LLAMA_LIKE, LONGROPE_OF_8, MINISTRAL, YARN, Case
 from tests.model_zoo.checkpoint_forms import kimi_k2
 
 MSCALE = {**YARN, "mscale": 1.0, "mscale_all_dim": 0.7}
@@ -22,6 +22,7 @@ LATENT_LIKE = {
     "n_shared_experts": 2,
 }
 LATENT_DENSE = {k: v for k, v in LATENT_LIKE.items() if "expert" not in k and k != "moe_intermediate_size"}
+INDEXER = {"index_topk": CONTEXT, "index_n_heads": 3, "index_head_dim": 14}
 DENSE_FIRST = {"first_k_dense_replace": 1}
 
 CASES = (
@@ -41,6 +42,18 @@ CASES = (
         {**GROUPS, **DENSE_FIRST, "rope_parameters": MSCALE},
         sizes=LATENT_LIKE,
         quantized=True,
+    ),
+    Case(
+        "deepseek_v32",
+        transformers.DeepseekV32Config,
+        {**INDEXER, **GROUPS, **DENSE_FIRST, "rope_parameters": MSCALE},
+        sizes=LATENT_LIKE,
+    ),
+    Case(
+        "glm_moe_dsa",
+        transformers.GlmMoeDsaConfig,
+        {**INDEXER, **DENSE_FIRST, "index_topk_freq": 2, "index_skip_topk_offset": 1},
+        sizes=LATENT_LIKE,
     ),
     Case("kimi_k2", transformers.DeepseekV3Config, {**GROUPS, **DENSE_FIRST}, sizes=LATENT_LIKE, to_checkpoint=kimi_k2),
     Case(
