@@ -33,6 +33,7 @@ the same most likely token, and the perplexity. `benchmarks/accuracy_document.py
   Bits per weight are those of the whole file, including norms and headers.
 - Files of llama.cpp have its default mixture of types. Rows with "imatrix" have an importance matrix: the mean squares
   of inputs that `--calibration auto --method gptq` measures, in llama.cpp's format.
+{importance}
 - `--calibration auto` reads 2,048 tokens, and 8,192 with `--method gptq` or `--bits`."""
 
 
@@ -48,6 +49,20 @@ most of its matrices do not have, and llama.cpp stores these in 5 or 8 bits. `--
 divergence at the same size, with an importance matrix, too; at 4.6 bits it is larger. The small model has rows of a
 multiple of 256. It was trained on little text of another kind, and its divergences are small: it is less significant
 than SmolLM2."""
+
+
+def importance() -> str:
+    """How this project's mean squares of inputs agree with llama.cpp's."""
+    found = json.loads((RESULTS / "importance.json").read_text())
+    agreement = found["correlation"]
+    return "\n".join(
+        [
+            f"- Over the same {found['tokens']:,} tokens of SmolLM2-135M-Instruct, the mean squares of inputs that this",
+            "  project measures with 8-bit weights, and those that llama.cpp computes with weights in F16, have a correlation of at",
+            f"  least {agreement['least']:.4f} for each of {found['matrices']} matrices, and {agreement['median']:.6f} in the",
+            "  median (`benchmarks/accuracy_importance.py`).",
+        ]
+    )
 
 
 def section(folder: str, how: str) -> str:
@@ -121,7 +136,8 @@ def _title(name: str) -> str:
 
 
 def main() -> None:
-    print("\n\n".join([HEAD, *(section(folder, how) for folder, how in MODELS.items()), DEFAULT]))
+    sections = [section(folder, how) for folder, how in MODELS.items()]
+    print("\n\n".join([HEAD.format(importance=importance()), *sections, DEFAULT]))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ class OurWeights:
         return self._measured("gptq")
 
     @cached_property
-    def _plain_calibration(self) -> Calibration:
+    def plain_calibration(self) -> Calibration:
         """Those of ``--calibration auto``, of fewer tokens."""
         return self._measured("search")
 
@@ -60,7 +60,7 @@ class OurWeights:
     def _calibrated(self, planned: Conversion, options: ConvertOptions) -> AbstractContextManager[Conversion]:
         if options.calibration is None or options.bits is not None or options.method == "awq":
             return calibrated(planned, options)
-        known = self.calibration if options.method == "gptq" else self._plain_calibration
+        known = self.calibration if options.method == "gptq" else self.plain_calibration
         return nullcontext(plan_weights(planned.model, planned.scheme, planned.reader, calibration=known))
 
 
