@@ -57,10 +57,10 @@ def importance() -> str:
     agreement = found["correlation"]
     return "\n".join(
         [
-            f"- Over the same {found['tokens']:,} tokens of SmolLM2-135M-Instruct, the mean squares of inputs that this",
-            "  project measures with 8-bit weights, and those that llama.cpp computes with weights in F16, have a correlation of at",
-            f"  least {agreement['least']:.4f} for each of {found['matrices']} matrices, and {agreement['median']:.6f} in the",
-            "  median (`benchmarks/accuracy_importance.py`).",
+            f"- Over the same {found['tokens']:,} tokens of SmolLM2-135M-Instruct, mean squares of inputs measured here",
+            "  with 8-bit weights, and those that llama.cpp computes with weights in F16, have a correlation of at least",
+            f"  {agreement['least']:.4f} in each of {found['matrices']} matrices, {agreement['median']:.6f} in the median",
+            "  one (`benchmarks/accuracy_importance.py`).",
         ]
     )
 
