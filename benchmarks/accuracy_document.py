@@ -54,15 +54,14 @@ than SmolLM2."""
 def importance() -> str:
     """How this project's mean squares of inputs agree with llama.cpp's."""
     found = json.loads((RESULTS / "importance.json").read_text())
-    agreement = found["correlation"]
-    return "\n".join(
-        [
-            f"- Over the same {found['tokens']:,} tokens of SmolLM2-135M-Instruct, mean squares of inputs measured here",
-            "  with 8-bit weights, and those that llama.cpp computes with weights in F16, have a correlation of at least",
-            f"  {agreement['least']:.4f} in each of {found['matrices']} matrices, {agreement['median']:.6f} in the median",
-            "  one (`benchmarks/accuracy_importance.py`).",
-        ]
+    least, median = (found["correlation"][of] for of in ("least", "median"))
+    lines = (
+        f"- Over the same {found['tokens']:,} tokens of SmolLM2-135M-Instruct, mean squares of inputs measured here",
+        "  with 8-bit weights, and those that llama.cpp computes with weights in F16, have a correlation of at least",
+        f"  {least:.4f} in each of {found['matrices']} matrices, {median:.6f} in the median one",
+        "  (`benchmarks/accuracy_importance.py`).",
     )
+    return "\n".join(lines)
 
 
 def section(folder: str, how: str) -> str:
