@@ -45,9 +45,9 @@ class Result:
     seconds: dict[str, float]
 
 
-def run(quantization: str, device: str) -> Result:
+def run(quantization: str, device: str, model: LlamaConfig = MODEL) -> Result:
     begin = time.perf_counter()
-    exported = registry.export_model(MODEL, get_scheme(quantization))
+    exported = registry.export_model(model, get_scheme(quantization))
     traced = time.perf_counter() - begin
     with tempfile.TemporaryDirectory() as folder:
         built = build_library(exported.mod, Target(device), Path(folder) / "lib.so")
