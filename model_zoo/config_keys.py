@@ -72,8 +72,8 @@ HARMLESS = frozenset(
 SCALING_KEYS = frozenset(
     """
     alpha attention_factor beta_fast beta_slow factor finetuned high_freq_factor long_factor long_mscale low_freq_factor
-    mrope_interleaved mrope_section mscale mscale_all_dim original_max_position_embeddings partial_rotary_factor
-    rope_theta rope_type short_factor short_mscale truncate type
+    max_position_embeddings mrope_interleaved mrope_section mscale mscale_all_dim original_max_position_embeddings
+    partial_rotary_factor rope_theta rope_type short_factor short_mscale truncate type
     """.split()
 )
 NEUTRAL_SCALING: Mapping[str, tuple[Any, ...]] = {"attn_factor": (None, 1), "extrapolation_factor": (None, 1)}

@@ -99,13 +99,13 @@ def with_global_sizes(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     if "per_layer_config" not in values:
         return values
     listed, kinds = values.pop("per_layer_config"), values.get("layer_types") or []
-    full = {str(i) for i, kind in enumerate(kinds) if kind == FULL}
+    full = [i for i, kind in enumerate(kinds) if kind == FULL]
     sizes = next(iter(listed.values()), None) if isinstance(listed, Mapping) else None
     if (
         not isinstance(sizes, Mapping)
         or not set(sizes) <= set(GLOBAL_SIZES)
         or listed != {layer: sizes for layer in listed}
-        or set(map(str, listed)) != full
+        or sorted(map(_layer_number, listed)) != full
     ):
         raise UnsupportedError(
             "per_layer_config: expected the same head_dim and num_key_value_heads for all full_attention layers, "
@@ -113,3 +113,8 @@ def with_global_sizes(raw: Mapping[str, Any]) -> Mapping[str, Any]:
             where=["config.json"],
         )
     return values | {GLOBAL_SIZES[key]: size for key, size in sizes.items()}
+
+
+def _layer_number(name: object) -> int:
+    """The layer that a key names, also with leading zeros; -1 if it is no number."""
+    return int(str(name)) if str(name).isdecimal() else -1

@@ -30,6 +30,7 @@ class Glm4MoeConfig(SigmoidConfig):
 @dataclass(frozen=True, kw_only=True)
 class SolarOpenConfig(Glm4MoeConfig):
     model_type: ClassVar[str] = "solar_open"
+    intermediate_size: int = 10240  # of dense layers, which published models do not have
     head_dim: int = 128
     rope_theta: float = 1e6
     partial_rotary_factor: float = 1.0  # type: ignore[misc]  # as in GLM

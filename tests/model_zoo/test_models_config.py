@@ -250,6 +250,22 @@ def test_an_indexer_ends_the_context_where_it_would_choose(name):
         config.from_hf({**sizes, "layer_types": ["indexed_attention", "linear_attention"]})
 
 
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (transformers.Gemma4TextConfig, {"global_head_dim": 512, "head_dim": 256, "num_hidden_layers": 30}),
+        (transformers.SolarOpenConfig, {"moe_intermediate_size": 1280, "first_k_dense_replace": None}),
+        (transformers.Ministral3Config, {"context_window_size": 262144, "num_hidden_layers": 34}),
+        (transformers.Mistral4Config, {"kv_lora_rank": 256, "num_hidden_layers": 36}),
+    ],
+)
+def test_defaults_of_transformers_are_accepted(config, expected):
+    """With layers named "05", without a size that no layer has, with a length in the scaling of RoPE."""
+    raw = json.loads(config().to_json_string(use_diff=False))
+    found = registry.get(config.model_type).config.from_hf(raw)
+    assert {name: getattr(found, name) for name in expected} == expected
+
+
 def test_layer_types_follow_from_their_pattern():
     gemma2, exaone4 = registry.get("gemma2").tiny, registry.get("exaone4").tiny
     assert gemma2.layer_types == ("sliding_attention", "full_attention")
