@@ -64,6 +64,12 @@ COLLECT_AFTER = 100_000
     metavar="TIME|DIR",
     help="Search for faster schedules first, for a time such as 90s or 10m; or apply the database DIR that tune made.",
 )
+@click.option(
+    "--keep-weights",
+    is_flag=True,
+    help="Also write MODEL's weights as the library packs them to a file beside it, which is mapped at loading. "
+    "For CPUs; takes the weights' room once more.",
+)
 @output_file_option
 @verbose_option
 @json_option
@@ -82,6 +88,7 @@ def compile_command(
     enable_subgroups: bool,
     system_lib_prefix: str,
     tune: str,
+    keep_weights: bool,
     output: Path,
     as_json: bool,
 ) -> None:
@@ -112,6 +119,7 @@ def compile_command(
         emit=emit,
         system_lib_prefix=system_lib_prefix,
         tune=tune,
+        keep_weights=keep_weights,
     )
     with console.progress(as_json) as progress:
         report = compile_model(options, progress=progress)

@@ -23,10 +23,12 @@ from mlc_errors import UnsupportedError, UsageError
 from mlc_files import cannot_write, check_writable
 from mlc_runtime.metadata import read_metadata
 from mlc_runtime.stamp import KEYS, STAMP
+from mlc_runtime.weights import TensorCache
 from mlc_toolchain.chat_config import ChatConfig, read_chat_config, unknown_keys
 from mlc_toolchain.device import find_target
 from mlc_toolchain.library_metadata import model_metadata, params_bytes
 from mlc_toolchain.model_folder import config_path
+from mlc_toolchain.packing import check_keeping, keep_packed
 from mlc_toolchain.progress import Progress, Step, silent
 from mlc_toolchain.tuning import check_tuning, first_rules
 from model_zoo.architecture import ModelConfig
@@ -64,7 +66,8 @@ class CompileOptions:
     tune: duration of a search for schedules (``90s``, ``10m``), or a database written by ``tune``; empty for
     neither. kv_cache_dtype: dtype of the KV cache, one of KV_DTYPES; auto: float16 for schemes with
     float16, else float32. observe: call an observer after each kernel, see ``ObserveKernels``.
-    draft_heads: add the functions that draft heads (EAGLE, Medusa, MTP) need.
+    draft_heads: add the functions that draft heads (EAGLE, Medusa, MTP) need. keep_weights: write the model folder's
+    weights, packed, to a file beside the library (``packing.py``).
     """
 
     model: str | Path
@@ -82,6 +85,7 @@ class CompileOptions:
     system_lib_prefix: str = "auto"
     observe: ObserveKernels | None = None
     tune: str = ""
+    keep_weights: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,9 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
     """Compile the model that a chat configuration describes. Raises MLCError if it cannot be compiled."""
     check_options(options)
     _check_output(options)
+    if options.keep_weights:
+        check_keeping(options.output, find_target(options.device, options.host)[0])
+        TensorCache(config_path(options.model).parent)
     source = source_of(options)
     config, machine, optimization, exported = source.config, source.machine, source.optimization, source.exported
     _make_writable(options.output)
@@ -156,6 +163,8 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
     LOG.info("seconds per phase: %s", ", ".join(f"{name} {seconds:.3f}" for name, seconds in built.seconds.items()))
     for kind, text in built.texts.items():
         options.output.with_suffix(EMIT_KINDS.get(kind, f".{kind}")).write_text(text)
+    if options.keep_weights:
+        keep_packed(options.output, source.path.parent)
     facts = metadata(built.mod)
     return CompileReport(
         options.output,

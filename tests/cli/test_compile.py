@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from mlc_cli.__main__ import main
+from mlc_runtime import kept_weights
 from mlc_runtime.elf import read_data_symbol
 from mlc_toolchain import compile as toolchain
 from mlc_toolchain.progress import Step
@@ -49,7 +51,10 @@ def test_every_flag_reaches_the_options(received: list[toolchain.CompileOptions]
         "--system-lib-prefix": "llama_",
         "--tune": "60s",
     }
-    assert main(["compile", "dist", "--emit", "asm", *(word for pair in flags.items() for word in pair)]) == 0
+    assert (
+        main(["compile", "dist", "--keep-weights", "--emit", "asm", *(word for pair in flags.items() for word in pair)])
+        == 0
+    )
     assert received == [
         toolchain.CompileOptions(
             model="dist",
@@ -65,6 +70,7 @@ def test_every_flag_reaches_the_options(received: list[toolchain.CompileOptions]
             emit=("asm", "llvm"),
             system_lib_prefix="llama_",
             tune="60s",
+            keep_weights=True,
         )
     ]
 
@@ -102,6 +108,14 @@ def test_enable_subgroups_is_refused(received: list[toolchain.CompileOptions], c
             "error: --overrides: sliding_window_size is -5; expected -1 to 2147483647",
         ),
         (["nowhere", "-o", "lib.so", "--emit", "wasm"], "error: --emit: got 'wasm'; expected one of llvm, asm, ptx"),
+        (
+            ["nowhere", "-o", "lib.a", "--keep-weights"],
+            "error: --keep-weights: lib.a is not loaded as a library; expected a .so file",
+        ),
+        (
+            ["nowhere", "-o", "lib.so", "--keep-weights", "--device", "cuda:sm_90a"],
+            "error: --keep-weights: weights are packed for CPUs; the target is cuda -arch=sm_90a",
+        ),
     ],
 )
 def test_wrong_values_are_usage_errors(
@@ -159,3 +173,20 @@ def test_targets_that_are_not_known(
 ):
     assert main(["compile", str(folder), *flags, "-o", str(tmp_path / "lib.so")]) == 3
     assert capsys.readouterr().err.startswith(error)
+
+
+def test_weights_are_kept_beside_the_library(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    model, source = tmp_path / "model", Path(__file__).parents[1] / "data" / "reference" / "source"
+    shutil.copytree(folder, model)
+    command = ["compile", str(model), "-o", str(model / "lib.so"), "--device", "cpu", "--keep-weights"]
+    assert main(command) == 1  # there are no weights
+    assert "tensor-cache.json" in capsys.readouterr().err and not (model / "lib.so").exists()
+    assert main(["convert_weight", str(source), "--quantization", "q4f16_1", "-o", str(model)]) == 0
+    monkeypatch.setattr(kept_weights, "huge_bytes", lambda address: 1 << 30)  # as a system with huge pages for files
+    assert main(command) == 0
+    assert kept_weights.is_whole(model / "lib.weights")
+    monkeypatch.setattr(kept_weights, "huge_bytes", lambda address: 0)
+    assert main(command) == 1
+    assert "leave --keep-weights away" in capsys.readouterr().err and not (model / "lib.weights").exists()
