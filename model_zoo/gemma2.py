@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,9 +24,12 @@ NORMS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Gemma2Config(LayerTypesConfig):
-    """query_pre_attn_scalar: scores are divided by its square root."""
+    """query_pre_attn_scalar: scores are divided by its square root. Published files repeat ``hidden_activation`` as
+    ``hidden_act``.
+    """
 
     model_type: ClassVar[str] = "gemma2"
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"hidden_act": ("gelu_pytorch_tanh",)}
     head_dim: int = 256
     rms_norm_eps: float = 1e-6
     hidden_activation: str = "gelu_pytorch_tanh"

@@ -31,6 +31,7 @@ class Ernie4_5Config(DecoderConfig):
     model_type: ClassVar[str] = "ernie4_5"
     interleaved_rotary: ClassVar[bool] = True
     names: ClassVar[Mapping[str, tuple[str, ...]]] = {"attention_bias": ("use_bias",)}
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"compression_ratio": (1.0,), "use_rmsnorm": (True,)}
     head_dim: int = 128
     rms_norm_eps: float = 1e-5
     rope_theta: float = 500000.0

@@ -293,6 +293,23 @@ def test_harmless_keys_are_ignored():
     assert LlamaConfig.from_hf({**LLAMA, **harmless}) == LlamaConfig.from_hf(LLAMA)
 
 
+@pytest.mark.parametrize(
+    ("name", "key", "value", "other"),
+    [
+        ("gemma2", "hidden_act", "gelu_pytorch_tanh", "relu"),
+        ("vaultgemma", "hidden_act", "gelu_pytorch_tanh", "relu"),
+        ("ernie4_5", "compression_ratio", 1.0, 2.0),
+        ("ernie4_5_moe", "use_rmsnorm", True, "layer"),
+    ],
+)
+def test_keys_of_published_files_that_take_one_value(name, key, value, other):
+    architecture = registry.get(name)
+    sizes = architecture.tiny.chat_model_config()
+    assert architecture.config.from_hf({**sizes, key: value}) == architecture.tiny
+    with pytest.raises(UnsupportedError, match=f"{key}: got {other}; {name} models are supported with"):
+        architecture.config.from_hf({**sizes, key: other})
+
+
 def test_missing_and_impossible_sizes():
     with pytest.raises(MLCError, match="missing key intermediate_size"):
         LlamaConfig.from_hf({k: v for k, v in LLAMA.items() if k != "intermediate_size"})
