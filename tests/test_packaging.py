@@ -14,7 +14,13 @@ ROOT = Path(__file__).resolve().parents[1]
 RUNTIME = ROOT / "packaging" / "runtime"
 COMMANDS = ("generate", "chat", "embed", "verify", "model_metadata", "cache", "explain")
 """Commands for compiled folders; what the others need, mlc-cli-runtime does not have."""
-LEFT_OUT = {"mlc_toolchain.preparation", "mlc_toolchain.hub_model", "mlc_evaluation.observed", "model_zoo.registry"}
+LEFT_OUT = {
+    "mlc_toolchain.checkpoint_config",
+    "mlc_toolchain.preparation",
+    "mlc_toolchain.hub_model",
+    "mlc_evaluation.observed",
+    "model_zoo.registry",
+}
 """Imported within functions, which other models and other commands need."""
 OPTIONAL = {"PIL"}
 DISTRIBUTIONS = {"tvm_ffi": "apache-tvm-ffi"}
