@@ -11,6 +11,7 @@ import numpy as np
 RESULTS = Path(__file__).resolve().parent / "results"
 MODELS = {
     "off-grid": "accuracy_model.py CHECKPOINT build/off-grid",
+    "off-grid-again": "accuracy_model.py CHECKPOINT build/off-grid-again",
     "small": "accuracy_small_model.py build/small",
 }
 """Result folders, and the commands that create their models."""
@@ -53,7 +54,7 @@ The small model has rows of a multiple of 256. A mixture of 4.6 bits that starts
 give. One that starts from 3 bits (`--quantization q3f16_nl --bits 4.6`) stores the output head, a fifth of the
 model, in 6 bits and most matrices of the MLPs in 3; it has a sixth of Q4_K_M's divergence at a smaller size. The
 model was trained on little text of another kind, and its divergences are small: it is less significant than SmolLM2,
-where the mixture from 3 bits is not measured."""
+where a mixture that starts from 3 bits has 0.98 of the divergence of one from 4 bits, both at 4.6 bits."""
 
 
 def importance() -> str:
