@@ -18,16 +18,3 @@ def reduce_in_lanes(s: Schedule, loop: Var, lanes: int, axis: int, nest: str | N
     if nest is not None:
         s.compute_at(partial, s.get_loops(nest)[axis - 1])
     return s.decompose_reduction(partial, s.get_loops(partial)[-2]), f"{partial}_update"
-
-
-def reduce_as_tree(s: Schedule, block: str, lanes: int, axis: int) -> list[str]:
-    """Reduce the innermost loop of a block in ``lanes`` lanes, then these in half as many, and so on.
-
-    lanes: a power of two. Returns the blocks that initialise and that update lanes; their innermost loops are to be
-    vectorized.
-    """
-    blocks: list[str] = []
-    while lanes > 1:
-        blocks += reduce_in_lanes(s, s.get_loops(block)[-1], lanes, axis)
-        lanes //= 2
-    return blocks

@@ -25,7 +25,7 @@ from ....tir.intrinsics import find_tensor_intrin
 from ....tir.nodes import Buffer, BufferLoad, PrimFunc
 from ....tir.schedule import Schedule
 from ..passes.quantized_matmuls import PLAN
-from .lanes import reduce_as_tree
+from .lanes import reduce_in_lanes
 from .prefetching import prefetch_weight
 
 PARTIAL_SUMS = 16  # lanes of a reduction over a group
@@ -137,10 +137,12 @@ def prepare_activations(s: Schedule) -> tuple[Var, list[str]]:
     correction = ["correction"] if "correction" in s.get_blocks() else []
     for block in ("fixed", "digits", *correction, "step"):
         s.reverse_compute_at(block, group)
+    partial: list[str] = []
     for block in ("fixed", "digits", "largest", *correction):
         _, _, *inside = s.get_loops(block)
-        s.fuse(*inside)
-    partial = [name for block in ("largest", *correction) for name in reduce_as_tree(s, block, PARTIAL_SUMS, axis=2)]
+        position = s.fuse(*inside)
+        if block in ("largest", *correction):
+            partial += reduce_in_lanes(s, position, PARTIAL_SUMS, axis=2)
     return row_chunk, ["fixed", "digits", *partial]
 
 

@@ -165,13 +165,7 @@ class Module:
         digits = T.decl_buffer((1, 2, 1, 2, 8, 4), "int8")
         with T.decl_buffer((1, 2, 8, 4), "int32") as fixed:
             for g_1 in range(2):
-                correction_rf_3 = T.decl_buffer((1, 1, 2), "int32")
-                correction_rf_2 = T.decl_buffer((1, 1, 4), "int32")
-                correction_rf_1 = T.decl_buffer((1, 1, 8), "int32")
                 correction_rf = T.decl_buffer((1, 1, 16), "int32")
-                largest_rf_3 = T.decl_buffer((1, 1, 2), "int32")
-                largest_rf_2 = T.decl_buffer((1, 1, 4), "int32")
-                largest_rf_1 = T.decl_buffer((1, 1, 8), "int32")
                 largest_rf = T.decl_buffer((1, 1, 16), "int32")
                 largest = T.decl_buffer((1, 1), "int32")
                 for k_1_init in T.vectorized(16):
@@ -188,25 +182,9 @@ class Module:
                             )
                             & T.int32(2147483647),
                         )
-                for k_1_1_init in T.vectorized(8):
-                    largest_rf_1[0, 0, k_1_1_init] = T.int32(-2147483648)
-                for k_1_0, k_1_1 in T.grid(2, 8):
-                    largest_rf_1[0, 0, k_1_1] = T.max(largest_rf_1[0, 0, k_1_1], largest_rf[0, 0, k_1_0 * 8 + k_1_1])
-                for k_1_1_1_init in T.vectorized(4):
-                    largest_rf_2[0, 0, k_1_1_1_init] = T.int32(-2147483648)
-                for k_1_1_0, k_1_1_1 in T.grid(2, 4):
-                    largest_rf_2[0, 0, k_1_1_1] = T.max(
-                        largest_rf_2[0, 0, k_1_1_1], largest_rf_1[0, 0, k_1_1_0 * 4 + k_1_1_1]
-                    )
-                for k_1_1_1_1_init in T.vectorized(2):
-                    largest_rf_3[0, 0, k_1_1_1_1_init] = T.int32(-2147483648)
-                for k_1_1_1_0, k_1_1_1_1 in T.grid(2, 2):
-                    largest_rf_3[0, 0, k_1_1_1_1] = T.max(
-                        largest_rf_3[0, 0, k_1_1_1_1], largest_rf_2[0, 0, k_1_1_1_0 * 2 + k_1_1_1_1]
-                    )
                 largest[0, 0] = T.int32(-2147483648)
-                for k_1_1_1_1 in range(2):
-                    largest[0, 0] = T.max(largest[0, 0], largest_rf_3[0, 0, k_1_1_1_1])
+                for k_1 in range(16):
+                    largest[0, 0] = T.max(largest[0, 0], largest_rf[0, 0, k_1])
                 for ax0_ax1_fused in T.vectorized(32):
                     fixed[0, g_1, ax0_ax1_fused // 4, ax0_ax1_fused % 4] = T.Cast(
                         "int32",
@@ -247,30 +225,9 @@ class Module:
                         correction_rf[0, 0, ax0_ax1_fused_1] = correction_rf[0, 0, ax0_ax1_fused_1] - fixed[
                             0, g_1, ax0_ax1_fused_0 * 4 + ax0_ax1_fused_1 // 4, ax0_ax1_fused_1 % 4
                         ] * T.int32(7)
-                for ax0_ax1_fused_1_1_init in T.vectorized(8):
-                    correction_rf_1[0, 0, ax0_ax1_fused_1_1_init] = T.int32(0)
-                for ax0_ax1_fused_1_0, ax0_ax1_fused_1_1 in T.grid(2, 8):
-                    correction_rf_1[0, 0, ax0_ax1_fused_1_1] = (
-                        correction_rf_1[0, 0, ax0_ax1_fused_1_1]
-                        + correction_rf[0, 0, ax0_ax1_fused_1_0 * 8 + ax0_ax1_fused_1_1]
-                    )
-                for ax0_ax1_fused_1_1_1_init in T.vectorized(4):
-                    correction_rf_2[0, 0, ax0_ax1_fused_1_1_1_init] = T.int32(0)
-                for ax0_ax1_fused_1_1_0, ax0_ax1_fused_1_1_1 in T.grid(2, 4):
-                    correction_rf_2[0, 0, ax0_ax1_fused_1_1_1] = (
-                        correction_rf_2[0, 0, ax0_ax1_fused_1_1_1]
-                        + correction_rf_1[0, 0, ax0_ax1_fused_1_1_0 * 4 + ax0_ax1_fused_1_1_1]
-                    )
-                for ax0_ax1_fused_1_1_1_1_init in T.vectorized(2):
-                    correction_rf_3[0, 0, ax0_ax1_fused_1_1_1_1_init] = T.int32(0)
-                for ax0_ax1_fused_1_1_1_0, ax0_ax1_fused_1_1_1_1 in T.grid(2, 2):
-                    correction_rf_3[0, 0, ax0_ax1_fused_1_1_1_1] = (
-                        correction_rf_3[0, 0, ax0_ax1_fused_1_1_1_1]
-                        + correction_rf_2[0, 0, ax0_ax1_fused_1_1_1_0 * 2 + ax0_ax1_fused_1_1_1_1]
-                    )
                 correction[0, g_1, 0] = T.int32(0)
-                for ax0_ax1_fused_1_1_1_1 in range(2):
-                    correction[0, g_1, 0] = correction[0, g_1, 0] + correction_rf_3[0, 0, ax0_ax1_fused_1_1_1_1]
+                for ax0_ax1_fused_1 in range(16):
+                    correction[0, g_1, 0] = correction[0, g_1, 0] + correction_rf[0, 0, ax0_ax1_fused_1]
                 step[0, g_1, 0] = T.reinterpret("float32", largest[0, 0]) * T.float32(3.0638193572106986e-05)
         for row_0_n_0_fused in T.parallel(2):
             product_local = T.decl_buffer((1, 8), "float32", scope="local")

@@ -186,13 +186,7 @@ class Module:
         for row_g_0_fused in T.parallel(n):
             fixed = T.decl_buffer((1, 2, 8, 4), "int32")
             for g_1 in range(2):
-                correction_rf_3 = T.decl_buffer((1, 1, 2), "int32")
-                correction_rf_2 = T.decl_buffer((1, 1, 4), "int32")
-                correction_rf_1 = T.decl_buffer((1, 1, 8), "int32")
                 correction_rf = T.decl_buffer((1, 1, 16), "int32")
-                largest_rf_3 = T.decl_buffer((1, 1, 2), "int32")
-                largest_rf_2 = T.decl_buffer((1, 1, 4), "int32")
-                largest_rf_1 = T.decl_buffer((1, 1, 8), "int32")
                 largest_rf = T.decl_buffer((1, 1, 16), "int32")
                 largest = T.decl_buffer((1, 1), "int32")
                 for k_1_init in T.vectorized(16):
@@ -203,25 +197,9 @@ class Module:
                             largest_rf[0, 0, k_1],
                             T.reinterpret("int32", x[row_g_0_fused, g_1 * 32 + k_0 * 16 + k_1]) & T.int32(2147483647),
                         )
-                for k_1_1_init in T.vectorized(8):
-                    largest_rf_1[0, 0, k_1_1_init] = T.int32(-2147483648)
-                for k_1_0, k_1_1 in T.grid(2, 8):
-                    largest_rf_1[0, 0, k_1_1] = T.max(largest_rf_1[0, 0, k_1_1], largest_rf[0, 0, k_1_0 * 8 + k_1_1])
-                for k_1_1_1_init in T.vectorized(4):
-                    largest_rf_2[0, 0, k_1_1_1_init] = T.int32(-2147483648)
-                for k_1_1_0, k_1_1_1 in T.grid(2, 4):
-                    largest_rf_2[0, 0, k_1_1_1] = T.max(
-                        largest_rf_2[0, 0, k_1_1_1], largest_rf_1[0, 0, k_1_1_0 * 4 + k_1_1_1]
-                    )
-                for k_1_1_1_1_init in T.vectorized(2):
-                    largest_rf_3[0, 0, k_1_1_1_1_init] = T.int32(-2147483648)
-                for k_1_1_1_0, k_1_1_1_1 in T.grid(2, 2):
-                    largest_rf_3[0, 0, k_1_1_1_1] = T.max(
-                        largest_rf_3[0, 0, k_1_1_1_1], largest_rf_2[0, 0, k_1_1_1_0 * 2 + k_1_1_1_1]
-                    )
                 largest[0, 0] = T.int32(-2147483648)
-                for k_1_1_1_1 in range(2):
-                    largest[0, 0] = T.max(largest[0, 0], largest_rf_3[0, 0, k_1_1_1_1])
+                for k_1 in range(16):
+                    largest[0, 0] = T.max(largest[0, 0], largest_rf[0, 0, k_1])
                 for ax0_ax1_fused in T.vectorized(32):
                     fixed[0, g_1, ax0_ax1_fused // 4, ax0_ax1_fused % 4] = T.Cast(
                         "int32",
@@ -266,32 +244,10 @@ class Module:
                         correction_rf[0, 0, ax0_ax1_fused_1] = correction_rf[0, 0, ax0_ax1_fused_1] - fixed[
                             0, g_1, ax0_ax1_fused_0 * 4 + ax0_ax1_fused_1 // 4, ax0_ax1_fused_1 % 4
                         ] * T.int32(7)
-                for ax0_ax1_fused_1_1_init in T.vectorized(8):
-                    correction_rf_1[0, 0, ax0_ax1_fused_1_1_init] = T.int32(0)
-                for ax0_ax1_fused_1_0, ax0_ax1_fused_1_1 in T.grid(2, 8):
-                    correction_rf_1[0, 0, ax0_ax1_fused_1_1] = (
-                        correction_rf_1[0, 0, ax0_ax1_fused_1_1]
-                        + correction_rf[0, 0, ax0_ax1_fused_1_0 * 8 + ax0_ax1_fused_1_1]
-                    )
-                for ax0_ax1_fused_1_1_1_init in T.vectorized(4):
-                    correction_rf_2[0, 0, ax0_ax1_fused_1_1_1_init] = T.int32(0)
-                for ax0_ax1_fused_1_1_0, ax0_ax1_fused_1_1_1 in T.grid(2, 4):
-                    correction_rf_2[0, 0, ax0_ax1_fused_1_1_1] = (
-                        correction_rf_2[0, 0, ax0_ax1_fused_1_1_1]
-                        + correction_rf_1[0, 0, ax0_ax1_fused_1_1_0 * 4 + ax0_ax1_fused_1_1_1]
-                    )
-                for ax0_ax1_fused_1_1_1_1_init in T.vectorized(2):
-                    correction_rf_3[0, 0, ax0_ax1_fused_1_1_1_1_init] = T.int32(0)
-                for ax0_ax1_fused_1_1_1_0, ax0_ax1_fused_1_1_1_1 in T.grid(2, 2):
-                    correction_rf_3[0, 0, ax0_ax1_fused_1_1_1_1] = (
-                        correction_rf_3[0, 0, ax0_ax1_fused_1_1_1_1]
-                        + correction_rf_2[0, 0, ax0_ax1_fused_1_1_1_0 * 2 + ax0_ax1_fused_1_1_1_1]
-                    )
                 correction[row_g_0_fused // 64, g_1, row_g_0_fused % 64] = T.int32(0)
-                for ax0_ax1_fused_1_1_1_1 in range(2):
+                for ax0_ax1_fused_1 in range(16):
                     correction[row_g_0_fused // 64, g_1, row_g_0_fused % 64] = (
-                        correction[row_g_0_fused // 64, g_1, row_g_0_fused % 64]
-                        + correction_rf_3[0, 0, ax0_ax1_fused_1_1_1_1]
+                        correction[row_g_0_fused // 64, g_1, row_g_0_fused % 64] + correction_rf[0, 0, ax0_ax1_fused_1]
                     )
                 step[row_g_0_fused // 64, g_1, row_g_0_fused % 64] = T.reinterpret(
                     "float32", largest[0, 0]
