@@ -17,6 +17,7 @@ import llama_cpp
 import numpy as np
 
 from peers import importance_files
+from peers.llama_batch import decode
 
 FLOAT32 = 0  # GGML_TYPE_F32
 SOURCES = 10  # GGML_MAX_SRC
@@ -65,16 +66,6 @@ class Squares:
         return True
 
 
-def _with_all_logits(tokens: list[int]) -> llama_cpp.llama_batch:
-    """A batch of one sequence; without the logits of a token, llama.cpp leaves it out of the last layer's MLP."""
-    batch = llama_cpp.llama_batch_init(len(tokens), 0, 1)
-    batch.n_tokens = len(tokens)
-    for position, token in enumerate(tokens):
-        batch.token[position], batch.pos[position], batch.logits[position] = token, position, True
-        batch.n_seq_id[position], batch.seq_id[position][0] = 1, 0
-    return batch
-
-
 def main() -> None:
     file, ids_file, part, output = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
     ids, squares = json.loads(ids_file.read_text()), Squares()
@@ -86,10 +77,7 @@ def main() -> None:
     settings.cb_eval = callback
     context = llama_cpp.llama_init_from_model(model, settings)
     for start in range(0, len(ids), part):
-        tokens = ids[start : start + part]
-        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), True)
-        if llama_cpp.llama_decode(context, _with_all_logits(tokens)):
-            raise SystemExit("llama_decode failed")
+        decode(context, ids[start : start + part])
     means = {name: (total / len(ids)).astype(np.float32) for name, total in squares.sums.items()}
     importance_files.write(means, output)
 

@@ -15,6 +15,8 @@ from typing import Any
 import llama_cpp
 import numpy as np
 
+from peers.llama_batch import decode
+
 
 class Windows:
     """A model with a context for one window of ``size`` tokens."""
@@ -33,18 +35,8 @@ class Windows:
 
     def log_probabilities(self, ids: np.ndarray, first: int) -> np.ndarray:
         """Log-probabilities of the tokens after ``ids[first:]``, float64 [len(ids) - first, V]."""
-        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self._context), True)
-        batch = llama_cpp.llama_batch_init(len(ids), 0, 1)
-        batch.n_tokens = len(ids)
-        for position, token in enumerate(ids.tolist()):
-            batch.token[position], batch.pos[position] = token, position
-            batch.n_seq_id[position], batch.seq_id[position][0] = 1, 0
-            batch.logits[position] = position >= first
-        failed = llama_cpp.llama_decode(self._context, batch)
-        if failed:
-            raise SystemExit(f"llama_decode gives {failed} for {len(ids)} tokens")
+        decode(self._context, ids.tolist(), first)
         rows = [self._logits(position) for position in range(first, len(ids))]
-        llama_cpp.llama_batch_free(batch)
         return log_softmax(np.stack(rows).astype(np.float64))
 
     def _logits(self, position: int) -> np.ndarray:
