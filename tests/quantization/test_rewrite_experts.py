@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from mlc_compiler import nn
 from mlc_compiler.nn import spec
-from quantization import group
-from quantization.codecs import codec
-from quantization.group import model_dtype
-from quantization.rewrite import quantize_model, quantized_names
-from quantization.schemes import Scheme, get_scheme
+from quantization.rewrite import quantize_model
+from quantization.schemes import get_scheme
+from tests.compiler.backends.expert_matmuls import stored_and_decoded
 
 EXPERTS, K, N, TABLE = 5, 72, 33, 11
 IDS, CHOSEN = np.array([3, 0, 10, 7], np.int32), np.array([4, 0, 4, 2], np.int32)
@@ -39,27 +35,9 @@ def test_products_are_those_of_the_decoded_weights(name: str) -> None:
     plain = {n: rng.standard_normal(p.shape).astype(np.float32) for n, p in model.named_parameters()}
     formats = quantize_model(model, scheme)
     assert ("experts.weight" in formats) == (scheme.kind != "none")
-    stored, decoded = {}, {}
-    for parameter, array in plain.items():
-        if parameter not in formats:
-            stored[parameter] = array.astype(model_dtype(scheme))
-            decoded[parameter] = stored[parameter].astype(np.float32)
-            continue
-        made = codec(scheme).encode_rows(lambda: [array], array.shape, scheme, formats[parameter].layout)  # noqa: B023
-        path = quantized_names(parameter)[0].removesuffix("q_weight")
-        stored |= {path + part: value for part, value in made.items()}
-        decoded[parameter] = decode(made, scheme, array.shape, formats[parameter].layout)
+    stored, decoded = stored_and_decoded(plain, scheme, formats)
     functions = {"main": {"ids": spec.Tensor(["n"], "int32"), "chosen": spec.Tensor(["n"], "int32")}}
     got = model.jit(functions, params=stored)["main"](IDS, CHOSEN)
     rows = decoded["table.weight"][IDS]
     hidden = np.einsum("tk,tnk->tn", rows, decoded["experts.weight"][CHOSEN])
     np.testing.assert_allclose(got, hidden @ decoded["out.weight"].T, rtol=1e-4, atol=1e-3)
-
-
-def decode(made: dict[str, np.ndarray], scheme: Scheme, shape: tuple[int, ...], layout: str) -> np.ndarray:
-    """Dequantize in float32, without rounding to the scheme's model dtype."""
-    scale = made.get("q_scale", np.ones(1))
-    if scheme.kind == "fp8":
-        return made["q_weight"].astype(np.float32) * scale.astype(np.float32)
-    wide = replace(scheme, model_dtype="float32")
-    return group.decode({"q_weight": made["q_weight"], "q_scale": scale}, wide, shape[-1], layout)

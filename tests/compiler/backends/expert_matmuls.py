@@ -56,7 +56,7 @@ class Case:
         model, scheme, rng = Layer(self), get_scheme(self.scheme), np.random.default_rng(len(self.ids))
         plain = {n: self._random(rng, p.shape) for n, p in model.named_parameters()}
         formats = quantize_model(model, scheme)
-        stored, decoded = _stored(plain, scheme, formats)
+        stored, decoded = stored_and_decoded(plain, scheme, formats)
         count: Any = "n" if self.symbolic else len(self.ids)
         index = spec.Tensor([count], "int32")
         inputs = {"x": spec.Tensor([self.tokens, self.depth], self.dtype), "ids": index, "rows": index}
@@ -80,7 +80,7 @@ class Case:
         return y
 
 
-def _stored(
+def stored_and_decoded(
     plain: dict[str, np.ndarray], scheme: Scheme, formats: dict[str, WeightFormat]
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Parameters encoded by a scheme, and the float32 values that they encode."""
