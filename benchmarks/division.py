@@ -7,6 +7,7 @@ the same time, and a thread that has finished its own part claims pieces of othe
 from __future__ import annotations
 
 import heapq
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -23,23 +24,18 @@ from mlc_compiler.pipeline import pipeline, run_passes
 from mlc_compiler.relax.nodes import Call, Function
 from mlc_compiler.target import Target
 from mlc_compiler.tir.nodes import PARALLEL, BufferLoad, For, PrimFunc
+from mlc_toolchain.source import PRESETS
 from model_zoo import registry
 from model_zoo.llama import LlamaConfig
 from quantization.schemes import get_scheme
 
 THREADS = (2, 4, 8, 16, 32, 64)
 LAYERS = 2  # all layers have the same kernels
-SMOLLM2 = LlamaConfig(
-    vocab_size=49152,
-    hidden_size=576,
-    intermediate_size=1536,
-    num_hidden_layers=LAYERS,
-    num_attention_heads=9,
-    num_key_value_heads=3,
-    context_window_size=2048,
-    tie_word_embeddings=True,
-)
-MODELS = {"SmolLM2-135M": SMOLLM2, "1.1 B Llama shape": replace(MODEL, num_hidden_layers=LAYERS)}
+SMOLLM2 = LlamaConfig.from_hf(json.loads((PRESETS / "smollm2-135m-instruct.json").read_text()))
+MODELS = {
+    name: replace(config, num_hidden_layers=LAYERS, context_window_size=2048)
+    for name, config in (("SmolLM2-135M", SMOLLM2), ("1.1 B Llama shape", MODEL))
+}
 SIZES = {"prefill": {"seq_len": 512}, "decode": {}}
 
 
