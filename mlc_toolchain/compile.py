@@ -23,7 +23,6 @@ from mlc_errors import UnsupportedError, UsageError
 from mlc_files import cannot_write, check_writable
 from mlc_runtime.metadata import read_metadata
 from mlc_runtime.stamp import KEYS, STAMP
-from mlc_runtime.weights import TensorCache
 from mlc_toolchain.chat_config import ChatConfig, read_chat_config, unknown_keys
 from mlc_toolchain.device import find_target
 from mlc_toolchain.library_metadata import model_metadata, params_bytes
@@ -125,8 +124,7 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
     check_options(options)
     _check_output(options)
     if options.keep_weights:
-        check_keeping(options.output, find_target(options.device, options.host)[0])
-        TensorCache(config_path(options.model).parent)
+        check_keeping(options.output, find_target(options.device, options.host)[0], options.model)
     source = source_of(options)
     config, machine, optimization, exported = source.config, source.machine, source.optimization, source.exported
     _make_writable(options.output)

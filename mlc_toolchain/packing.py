@@ -12,16 +12,18 @@ from mlc_runtime.kept_weights import kept_path
 from mlc_runtime.library import Library
 from mlc_runtime.model import keep_weights
 from mlc_runtime.weights import TensorCache
+from mlc_toolchain.model_folder import config_path
 
 FLAG = "--keep-weights"
 
 
-def check_keeping(output: Path, target: Target) -> None:
-    """Raises UsageError for a library whose weights cannot be kept."""
+def check_keeping(output: Path, target: Target, model: str | Path) -> None:
+    """Raises UsageError for a library whose weights cannot be kept, MLCError for a folder without weights."""
     if output.suffix != SHARED:
         raise UsageError(f"{FLAG}: {output.name} is not loaded as a library; expected a {SHARED} file")
     if target.kind != "cpu":
         raise UsageError(f"{FLAG}: weights are packed for CPUs; the target is {target}")
+    TensorCache(config_path(model).parent)
 
 
 def keep_packed(library: Path, folder: Path) -> None:

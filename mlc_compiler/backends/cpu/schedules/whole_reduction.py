@@ -31,7 +31,7 @@ class WholeReduction(Rule):
             return None
         s = Schedule(func)
         for block in blocks.in_order[:-1]:
-            if not block.is_reduction and constant_extent_of(block) != 1:
+            if not block.is_reduction and _number_of_results(block) != 1:
                 s.compute_inline(block.name)
         for block, size in zip(blocks.reductions, sizes, strict=True):
             assert size is not None
@@ -40,10 +40,10 @@ class WholeReduction(Rule):
 
 
 def _has_one_result(blocks: Blocks) -> bool:
-    return constant_extent_of(blocks.last) == 1 and all(constant_extent_of(b) == 1 for b in blocks.reductions)
+    return _number_of_results(blocks.last) == 1 and all(_number_of_results(b) == 1 for b in blocks.reductions)
 
 
-def constant_extent_of(block: Block) -> int | None:
+def _number_of_results(block: Block) -> int | None:
     """The number of elements that a block computes, None if it is not constant."""
     extents = [constant_extent(it.extent) for it in block.iter_vars if it.kind == "S"]
     return None if None in extents else prod(e for e in extents if e is not None)
