@@ -34,9 +34,11 @@ class Module:
                 T.writes(y[vi])
                 y[vi] = x[vi]
 
+
 # ----
 
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:

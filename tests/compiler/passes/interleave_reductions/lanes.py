@@ -19,9 +19,11 @@ class Module:
         for i in range(8):
             y[0] = T.max(y[0], x[i])
 
+
 # ----
 
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:

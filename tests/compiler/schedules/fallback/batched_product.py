@@ -18,9 +18,11 @@ class Module:
                     y[v_b, v_i, v_j] = T.float32(0.0)
                 y[v_b, v_i, v_j] = y[v_b, v_i, v_j] + x[v_b, v_i, v_k] * w[v_b, v_j, v_k]
 
+
 # ----
 
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -33,4 +35,8 @@ class Module:
         for b_i_j_fused in T.parallel(n * 20):
             y[b_i_j_fused // 10 // n, b_i_j_fused // 10 % n, b_i_j_fused % 10] = T.float32(0.0)
             for k in range(12):
-                y[b_i_j_fused // 10 // n, b_i_j_fused // 10 % n, b_i_j_fused % 10] = y[b_i_j_fused // 10 // n, b_i_j_fused // 10 % n, b_i_j_fused % 10] + x[b_i_j_fused // 10 // n, b_i_j_fused // 10 % n, k] * w[b_i_j_fused // 10 // n, b_i_j_fused % 10, k]
+                y[b_i_j_fused // 10 // n, b_i_j_fused // 10 % n, b_i_j_fused % 10] = (
+                    y[b_i_j_fused // 10 // n, b_i_j_fused // 10 % n, b_i_j_fused % 10]
+                    + x[b_i_j_fused // 10 // n, b_i_j_fused // 10 % n, k]
+                    * w[b_i_j_fused // 10 // n, b_i_j_fused % 10, k]
+                )

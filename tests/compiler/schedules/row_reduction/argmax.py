@@ -24,9 +24,11 @@ class Module:
                     argmax[v_i0] = 9223372036854775807
                 argmax[v_i0] = T.min(argmax[v_i0], T.Select(x[v_i0, v_k] == extreme[v_i0], v_k, 9223372036854775807))
 
+
 # ----
 
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -49,7 +51,10 @@ class Module:
                 extreme[0] = T.max(extreme[0], extreme_rf[0, ax0_1])
             for ax0 in range(4):
                 for ax1 in T.vectorized(8):
-                    argmax_rf[0, ax1] = T.min(argmax_rf[0, ax1], T.Select(x[i0, ax0 * 8 + ax1] == extreme[0], ax0 * 8 + ax1, 9223372036854775807))
+                    argmax_rf[0, ax1] = T.min(
+                        argmax_rf[0, ax1],
+                        T.Select(x[i0, ax0 * 8 + ax1] == extreme[0], ax0 * 8 + ax1, 9223372036854775807),
+                    )
             argmax[i0] = 9223372036854775807
             for k_1 in range(8):
                 argmax[i0] = T.min(argmax[i0], argmax_rf[0, k_1])

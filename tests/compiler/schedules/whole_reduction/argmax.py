@@ -24,9 +24,11 @@ class Module:
                     argmax[()] = 9223372036854775807
                 argmax[()] = T.min(argmax[()], T.Select(x[v_k] == extreme[()], v_k, 9223372036854775807))
 
+
 # ----
 
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -55,7 +57,12 @@ class Module:
                 argmax_rf_rf[0, ax1_init] = 9223372036854775807
             for ax0 in range(32):
                 for ax1 in T.vectorized(8):
-                    argmax_rf_rf[0, ax1] = T.min(argmax_rf_rf[0, ax1], T.Select(x[k_0 * 256 + ax0 * 8 + ax1] == extreme[()], k_0 * 256 + ax0 * 8 + ax1, 9223372036854775807))
+                    argmax_rf_rf[0, ax1] = T.min(
+                        argmax_rf_rf[0, ax1],
+                        T.Select(
+                            x[k_0 * 256 + ax0 * 8 + ax1] == extreme[()], k_0 * 256 + ax0 * 8 + ax1, 9223372036854775807
+                        ),
+                    )
             argmax_rf[k_0] = 9223372036854775807
             for k_1_1 in range(8):
                 argmax_rf[k_0] = T.min(argmax_rf[k_0], argmax_rf_rf[0, k_1_1])

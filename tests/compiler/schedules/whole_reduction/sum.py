@@ -15,9 +15,11 @@ class Module:
                     sum[v_i0, v_i1] = T.float32(0.0)
                 sum[v_i0, v_i1] = sum[v_i0, v_i1] + x[v_k0, v_k1]
 
+
 # ----
 
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -35,7 +37,9 @@ class Module:
         for k0_k1_fused_0 in range(4):
             sum_rf[k0_k1_fused_0, 0, 0] = T.float32(0.0)
             for k0_k1_fused_1_1 in range(8):
-                sum_rf[k0_k1_fused_0, 0, 0] = sum_rf[k0_k1_fused_0, 0, 0] + sum_rf_rf[k0_k1_fused_0, k0_k1_fused_1_1, 0, 0]
+                sum_rf[k0_k1_fused_0, 0, 0] = (
+                    sum_rf[k0_k1_fused_0, 0, 0] + sum_rf_rf[k0_k1_fused_0, k0_k1_fused_1_1, 0, 0]
+                )
         sum[0, 0] = T.float32(0.0)
         for k0_k1_fused_0 in range(4):
             sum[0, 0] = sum[0, 0] + sum_rf[k0_k1_fused_0, 0, 0]

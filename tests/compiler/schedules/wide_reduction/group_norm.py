@@ -51,26 +51,61 @@ class Module:
                     * gamma[v_i1]
                 )
 
+
 # ----
 
 # from mlc_compiler.script import I, R, T
 
+
 @I.ir_module
 class Module:
     @T.prim_func(private=True)
-    def group_norm(data: T.Buffer((2, 4, 3, 40), "float32"), gamma: T.Buffer((4,), "float32"), group_norm: T.Buffer((2, 4, 3, 40), "float32")):
+    def group_norm(
+        data: T.Buffer((2, 4, 3, 40), "float32"),
+        gamma: T.Buffer((4,), "float32"),
+        group_norm: T.Buffer((2, 4, 3, 40), "float32"),
+    ):
         T.func_attr({"tir.noalias": True, "num_outputs": 1, "tir.is_scheduled": True, "schedule": "WideReduction"})
         square_sum = T.decl_buffer((2, 6), "float32")
         sum = T.decl_buffer((2, 6), "float32")
         for i0_i1_fused in T.parallel(4):
             sum[i0_i1_fused // 2, i0_i1_fused % 2 + 2] = T.float32(0.0)
             for k2, k3, k in T.grid(3, 40, 2):
-                sum[i0_i1_fused // 2, i0_i1_fused % 2 + 2] = sum[i0_i1_fused // 2, i0_i1_fused % 2 + 2] + data[i0_i1_fused // 2, k + i0_i1_fused % 2 * 2, k2, k3]
+                sum[i0_i1_fused // 2, i0_i1_fused % 2 + 2] = (
+                    sum[i0_i1_fused // 2, i0_i1_fused % 2 + 2] + data[i0_i1_fused // 2, k + i0_i1_fused % 2 * 2, k2, k3]
+                )
         for i0_i1_fused in T.parallel(4):
             square_sum[i0_i1_fused // 2, i0_i1_fused % 2 + 2] = T.float32(0.0)
             for k2, k3, k in T.grid(3, 40, 2):
-                square_sum[i0_i1_fused // 2, i0_i1_fused % 2 + 2] = square_sum[i0_i1_fused // 2, i0_i1_fused % 2 + 2] + (data[i0_i1_fused // 2, k + i0_i1_fused % 2 * 2, k2, k3] - sum[i0_i1_fused // 2, i0_i1_fused % 2 + 2] / (T.float32(3.0) * T.float32(40.0) * T.float32(2.0))) * (data[i0_i1_fused // 2, k + i0_i1_fused % 2 * 2, k2, k3] - sum[i0_i1_fused // 2, i0_i1_fused % 2 + 2] / (T.float32(3.0) * T.float32(40.0) * T.float32(2.0)))
+                square_sum[i0_i1_fused // 2, i0_i1_fused % 2 + 2] = square_sum[
+                    i0_i1_fused // 2, i0_i1_fused % 2 + 2
+                ] + (
+                    data[i0_i1_fused // 2, k + i0_i1_fused % 2 * 2, k2, k3]
+                    - sum[i0_i1_fused // 2, i0_i1_fused % 2 + 2] / (T.float32(3.0) * T.float32(40.0) * T.float32(2.0))
+                ) * (
+                    data[i0_i1_fused // 2, k + i0_i1_fused % 2 * 2, k2, k3]
+                    - sum[i0_i1_fused // 2, i0_i1_fused % 2 + 2] / (T.float32(3.0) * T.float32(40.0) * T.float32(2.0))
+                )
         for i0_i1_fused in T.parallel(8):
             for i2_i3_fused_0 in range(15):
                 for i2_i3_fused_1 in T.vectorized(8):
-                    group_norm[i0_i1_fused // 4, i0_i1_fused % 4, i2_i3_fused_0 // 5, i2_i3_fused_1 + i2_i3_fused_0 % 5 * 8] = (data[i0_i1_fused // 4, i0_i1_fused % 4, i2_i3_fused_0 // 5, i2_i3_fused_1 + i2_i3_fused_0 % 5 * 8] - sum[i0_i1_fused // 4, i0_i1_fused % 4 // 2 - -2] / (T.float32(3.0) * T.float32(40.0) * T.float32(2.0))) * T.rsqrt(square_sum[i0_i1_fused // 4, i0_i1_fused % 4 // 2 - -2] / (T.float32(3.0) * T.float32(40.0) * T.float32(2.0)) + T.float32(1e-05)) * gamma[i0_i1_fused % 4]
+                    group_norm[
+                        i0_i1_fused // 4, i0_i1_fused % 4, i2_i3_fused_0 // 5, i2_i3_fused_1 + i2_i3_fused_0 % 5 * 8
+                    ] = (
+                        (
+                            data[
+                                i0_i1_fused // 4,
+                                i0_i1_fused % 4,
+                                i2_i3_fused_0 // 5,
+                                i2_i3_fused_1 + i2_i3_fused_0 % 5 * 8,
+                            ]
+                            - sum[i0_i1_fused // 4, i0_i1_fused % 4 // 2 - -2]
+                            / (T.float32(3.0) * T.float32(40.0) * T.float32(2.0))
+                        )
+                        * T.rsqrt(
+                            square_sum[i0_i1_fused // 4, i0_i1_fused % 4 // 2 - -2]
+                            / (T.float32(3.0) * T.float32(40.0) * T.float32(2.0))
+                            + T.float32(1e-05)
+                        )
+                        * gamma[i0_i1_fused % 4]
+                    )

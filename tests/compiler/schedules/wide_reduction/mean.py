@@ -22,9 +22,11 @@ class Module:
                 T.writes(mean[v_i0, v_i1])
                 mean[v_i0, v_i1] = sum[v_i0, v_i1] / T.float32(120.0)
 
+
 # ----
 
 # from mlc_compiler.script import I, R, T
+
 
 @I.ir_module
 class Module:
@@ -38,10 +40,14 @@ class Module:
                 sum_rf[0, 0, ax1_init] = T.float32(0.0)
             for ax0 in range(15):
                 for ax1 in T.vectorized(8):
-                    sum_rf[0, 0, ax1] = sum_rf[0, 0, ax1] + x[i0_i1_fused // 4, i0_i1_fused % 4, ax0 // 5, ax1 + ax0 % 5 * 8]
+                    sum_rf[0, 0, ax1] = (
+                        sum_rf[0, 0, ax1] + x[i0_i1_fused // 4, i0_i1_fused % 4, ax0 // 5, ax1 + ax0 % 5 * 8]
+                    )
             sum[i0_i1_fused // 4, i0_i1_fused % 4] = T.float32(0.0)
             for k0_k1_fused_1 in range(8):
-                sum[i0_i1_fused // 4, i0_i1_fused % 4] = sum[i0_i1_fused // 4, i0_i1_fused % 4] + sum_rf[0, 0, k0_k1_fused_1]
+                sum[i0_i1_fused // 4, i0_i1_fused % 4] = (
+                    sum[i0_i1_fused // 4, i0_i1_fused % 4] + sum_rf[0, 0, k0_k1_fused_1]
+                )
         for i0_i1_0_fused in T.parallel(2):
             for i1_1 in T.vectorized(4):
                 mean[i0_i1_0_fused, i1_1] = sum[i0_i1_0_fused, i1_1] / T.float32(120.0)
