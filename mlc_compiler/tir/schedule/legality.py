@@ -34,8 +34,7 @@ def check_independent(func: PrimFunc, var: Var, kind: str, thread: str | None = 
     """Reject dependences between iterations of the loop, except through private buffers.
 
     Threads of a GPU thread block share each ``shared`` buffer: a thread may write an element only if all threads write
-    the
-    same value. Iterations may form a reduction into a ``local`` buffer; returns whether they do.
+    the same value. Iterations may form a reduction into a ``local`` buffer; returns whether they do.
     """
     path = loop_path(func, var)
     loop, step = path[-1], STEP_OF_KIND.get(kind, "bind")

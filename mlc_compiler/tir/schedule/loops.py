@@ -26,7 +26,7 @@ from ..nodes import (
     Stmt,
     While,
 )
-from ..threads import AXES, BLOCK_AXES
+from ..threads import AXES, BLOCK_AXES, THREAD_AXES
 from .legality import REDUCES, check_independent, check_order, check_runs
 from .tree import ScheduleError, analyzer_at, depends_on_loops, find_block, find_loop, loop_path, replace_stmts
 
@@ -210,6 +210,7 @@ def set_kind(func: PrimFunc, var: Var, kind: str, thread: str | None = None) -> 
         _check_vector(func, loop)
     if kind == THREAD:
         _check_thread(loop, thread)
+        _check_same_threads(func, loop, thread)
     annotations = dict(loop.annotations)
     if kind in (PARALLEL, VECTORIZED, THREAD) and check_independent(func, var, kind, thread):
         annotations[REDUCES] = True
@@ -238,6 +239,21 @@ def _check_thread(loop: For, thread: str | None) -> None:
     if thread not in BLOCK_AXES and not isinstance(loop.extent, IntImm):
         name = loop.var.name
         raise ScheduleError(f"bind: the extent of {name!r} is not a constant", hint=f"split it to bind it to {thread}")
+
+
+def _check_same_threads(func: PrimFunc, loop: For, thread: str | None) -> None:
+    """Reject a loop over ``thread`` inside another one that depends on it: both loops are the same threads."""
+    if thread not in (*BLOCK_AXES, *THREAD_AXES):
+        return
+    around = [(s, loop) for s in loop_path(func, loop.var)[:-1] if isinstance(s, For) and s.thread == thread]
+    inside = [(loop, n) for n in walk(loop.body) if isinstance(n, For) and n.thread == thread]
+    for outer, inner in (*around, *inside):
+        if uses(inner.body, outer.var):
+            raise ScheduleError(
+                f"bind: loop {inner.var.name!r} inside {outer.var.name!r} is bound to {thread}, too, and depends on "
+                f"{outer.var.name!r}",
+                hint="bind the outer loop first, then use compute_at: it computes what all threads of the block read",
+            )
 
 
 def annotate(func: PrimFunc, target: Var | str, key: str, value: Any) -> PrimFunc:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from mlc_compiler import Schedule, T
 from mlc_compiler.interp import run_prim_func
+from mlc_compiler.tir.schedule import ScheduleError
 
 
 @T.prim_func
@@ -50,3 +52,22 @@ def test_both_operands_are_fetched_together():
     c = np.full((16, 32), np.nan, np.float32)
     run_prim_func(sch.func, a, b, c)
     np.testing.assert_array_equal(c, a @ b)
+
+
+@pytest.mark.parametrize("copy_first", [False, True])
+def test_a_copy_for_one_thread_is_not_divided_among_the_threads(copy_first: bool):
+    """Two threads, each with two rows of A; the copy that was moved before the binding covers only a thread's own."""
+    sch = Schedule(matmul)
+    block = sch.get_block("C")
+    i, j, k = sch.get_loops(block)
+    i0, i1, i2 = sch.split(i, factors=[None, 2, 2])
+    k0, k1 = sch.split(k, factors=[None, 3])
+    sch.reorder(i0, i1, j, k0, k1, i2)
+    copy = sch.cache_read(block, 0, "shared")
+    sch.compute_at(copy, k0)
+    _, thread = sch.split(sch.fuse(*sch.get_loops(copy)[-2:]), factors=[None, 2])
+    sch.bind(i0, "blockIdx.x")
+    first, second = (thread, i1) if copy_first else (i1, thread)
+    sch.bind(first, "threadIdx.x")
+    with pytest.raises(ScheduleError, match=f"loop '{thread.name}' inside 'i_1' .* depends on 'i_1'"):
+        sch.bind(second, "threadIdx.x")
