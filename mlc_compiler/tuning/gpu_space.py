@@ -15,7 +15,8 @@ from .space import Space
 
 LARGEST_TILE, LARGEST_STEP = 8, 32  # maximum elements of a thread along an axis, and steps between two barriers
 VECTORS = (1, 2, 4)  # elements that a thread copies to shared memory at a time
-UNROLLED = (1, 16, 64)  # candidates for the maximum number of unrolled iterations
+LARGEST_THREAD = 128  # maximum elements of a thread, which are in registers
+UNROLLED = (1, 2, 4, 8, 16)  # candidates for the maximum number of unrolled steps of a reduction
 THREADS = (64, 128, 256, 512)
 
 
@@ -26,7 +27,7 @@ class GpuSketches(Space):
     A reduction is tiled in three levels: thread blocks, threads, and the elements that a thread has in registers. The
     threads of a block copy the tiles of an operand to shared memory together, which is a choice for each operand.
     Without reductions, each thread computes a vector. Functions with several reductions or symbolic sizes have no
-    schedule here. Nothing ranks the candidates: they are not timed (``measure.check_timed``).
+    schedule here.
     """
 
     def schedule(self, s: Schedule) -> Schedule | None:
@@ -61,7 +62,10 @@ def _vectors(s: Schedule, name: str, threads: int) -> None:
 
 
 def _tiles(s: Schedule, blocks: Blocks) -> bool:
-    """Tile a reduction; False if the threads or the shared memory of a block exceed what every GPU has."""
+    """Tile a reduction; False if the threads, registers or shared memory of a block exceed what every GPU has.
+
+    Loops over the elements of a thread are unrolled: buffers with variable indices are not kept in registers.
+    """
     anchor = blocks.reductions[0].name
     names = [b.name for b in blocks.in_order]
     at = names.index(anchor)
@@ -74,8 +78,8 @@ def _tiles(s: Schedule, blocks: Blocks) -> bool:
     steps = [s.split(loop, s.sample_perfect_tile(loop, 2, LARGEST_STEP)) for loop in reductions]
     outer, middle, inner = (list(level) for level in zip(*parts, strict=True))
     first, second = (list(level) for level in zip(*steps, strict=True))
-    threads = prod(_size(s, loop) for loop in middle)
-    if threads > MAX_THREADS_PER_BLOCK:
+    threads, elements = (prod(_size(s, loop) for loop in level) for level in (middle, inner))
+    if threads > MAX_THREADS_PER_BLOCK or elements > LARGEST_THREAD:
         return False
     s.reorder(*outer, *middle, *first, *second, *inner)
     block, thread = s.fuse(*outer), s.fuse(*middle)
@@ -84,8 +88,12 @@ def _tiles(s: Schedule, blocks: Blocks) -> bool:
     s.bind(thread, "threadIdx.x")
     if not _copy_together(s, anchor, first[-1], threads):
         return False
-    s.decompose_reduction(anchor, first[0])
-    _unroll(s, [*second, *inner], choose(s, UNROLLED, 16))
+    init = s.decompose_reduction(anchor, first[0])
+    for name in (init, last):
+        loops = s.get_loops(name)
+        _unroll(s, loops[_position(loops, thread) + 1 :], LARGEST_THREAD)
+    _unroll(s, inner, LARGEST_THREAD)
+    _unroll(s, second, choose(s, UNROLLED, 1))
     return True
 
 
@@ -100,7 +108,7 @@ def _copy_together(s: Schedule, anchor: str, step: Var, threads: int) -> bool:
         copy = s.cache_read(anchor, number, "shared")
         s.compute_at(copy, step)
         loops = s.get_loops(copy)
-        inside = loops[next(i for i, loop in enumerate(loops) if loop is step) + 1 :]
+        inside = loops[_position(loops, step) + 1 :]
         if not inside:
             return False
         elements = prod(_size(s, loop) for loop in inside)
@@ -121,6 +129,10 @@ def _size(s: Schedule, loop: Var) -> int:
     extent = s.extent(loop)
     assert isinstance(extent, int)
     return extent
+
+
+def _position(loops: list[Var], wanted: Var) -> int:
+    return next(i for i, loop in enumerate(loops) if loop is wanted)
 
 
 def _unroll(s: Schedule, loops: list[Var], limit: int) -> None:
