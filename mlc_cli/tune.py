@@ -40,6 +40,9 @@ COLUMNS = ("kernel", "calls", "default us", "best us", "gain", "trials", "failed
     metavar="NAME",
     help="Search strategy: random, evolution or beam.",
 )
+@click.option(
+    "--workers", default="", metavar="ADDRESS", help="Measure on the workers of a Dask cluster: tcp://host:8786."
+)
 @click.option("--quantization", metavar="NAME", help="Quantization scheme. Default: the config's.")
 @model_type_option
 @device_option
@@ -54,6 +57,7 @@ def tune(
     database: Path,
     budget: str,
     strategy: str,
+    workers: str,
     quantization: str | None,
     model_type: str,
     device: str,
@@ -67,6 +71,11 @@ def tune(
 
     The most expensive kernels come first. Results of every candidate are compared with those of unscheduled loops. An
     interrupted search keeps its trials; the next one continues from there. MODEL is as for compile.
+
+    --workers measures on other machines, with `dask scheduler` on one and `dask worker ADDRESS --nthreads 1` on each,
+    where this package is installed; name their CPU with --device.
+
+    Times for a GPU that this machine does not have are predicted from the kernels' memory traffic and arithmetic.
     """
     from mlc_toolchain.compile import CompileOptions
     from mlc_toolchain.tune import TuneOptions, tune_model
@@ -84,9 +93,9 @@ def tune(
         model_type=model_type,
     )
     with console.progress(as_json) as progress:
-        report = tune_model(TuneOptions(compiling, database, budget, strategy), progress)
+        report = tune_model(TuneOptions(compiling, database, budget, strategy, workers), progress)
     if plot is not None:
-        plots.draw_gains(report.kernels, report.target, plot)
+        plots.draw_gains(report.kernels, f"{report.target}{', predicted' if report.predicted else ''}", plot)
     if as_json:
         console.write_json("tune/1", report)
     else:
@@ -95,6 +104,8 @@ def tune(
 
 def _print(report: TuneReport) -> None:
     click.echo(f"target {report.target}, {report.trials} trials, database {report.database}")
+    if report.predicted:
+        click.echo("times are predictions: this machine has no GPU that runs this code")
     console.table(COLUMNS, map(_row, report.kernels))
 
 

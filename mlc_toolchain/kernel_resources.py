@@ -8,12 +8,8 @@ from math import prod
 
 from mlc_compiler.backends.cuda.images import DeviceCode, Resources, find_assembler
 from mlc_compiler.backends.cuda.launches import Launch
-from mlc_compiler.backends.cuda.machine import KIB, REGISTERS_PER_MULTIPROCESSOR, WARP, Gpu
+from mlc_compiler.backends.cuda.machine import WARP, Gpu, resident_blocks
 from mlc_errors import ResourceError
-
-REGISTERS_OF_A_WARP = 256  # allocation granularity
-BLOCKS_PER_MULTIPROCESSOR = 32
-RESERVED_SHARED_BYTES = KIB  # per block, reserved by the system
 
 
 @dataclass(frozen=True)
@@ -47,11 +43,6 @@ def _resources(found: Resources, launch: Launch, gpu: Gpu) -> KernelResources:
 
 
 def occupancy(registers: int, shared_bytes: int, block: Sequence[int], gpu: Gpu) -> float:
-    """Resident threads as a share of a multiprocessor's maximum (CUDA Best Practices Guide, 11.1)."""
-    warps = -(-prod(block) // WARP)
-    of_a_warp = -(-registers * WARP // REGISTERS_OF_A_WARP) * REGISTERS_OF_A_WARP
-    by_registers = REGISTERS_PER_MULTIPROCESSOR // max(of_a_warp * warps, 1)
-    by_shared = (gpu.shared_bytes + RESERVED_SHARED_BYTES) // (shared_bytes + RESERVED_SHARED_BYTES)
-    by_threads = gpu.threads // (warps * WARP)
-    blocks = min(by_registers, by_shared, by_threads, BLOCKS_PER_MULTIPROCESSOR)
-    return blocks * warps * WARP / gpu.threads
+    """Resident threads as a share of a multiprocessor's maximum."""
+    threads = -(-prod(block) // WARP) * WARP
+    return resident_blocks(registers, shared_bytes, threads, gpu) * threads / gpu.threads

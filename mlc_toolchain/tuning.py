@@ -13,7 +13,8 @@ from mlc_compiler.schedules.rule import Rule
 from mlc_compiler.target import Target
 from mlc_compiler.tuning import program, search
 from mlc_compiler.tuning.database import Database
-from mlc_compiler.tuning.measure import check_timed
+from mlc_compiler.tuning.measure import check_searched
+from mlc_compiler.tuning.predict import MakeMeasuring, measurer_for
 from mlc_compiler.tuning.program import Outcome, tasks_of, tune_tasks
 from mlc_compiler.tuning.strategies import Strategy
 from mlc_compiler.tuning.tuned import Tuned
@@ -40,7 +41,7 @@ def check_tuning(text: str, target: Target, optimization: Optimization) -> None:
     if not optimization.schedules:
         raise UsageError("--tune: schedules are off", hint="leave out --opt O0 or O1")
     if seconds_of(text) is not None:
-        check_timed(target)
+        check_searched(target)
     elif not Path(text).is_dir():
         raise UsageError(f"--tune: got {text!r}; expected a time such as 90s or 10m, or the folder of a database")
 
@@ -66,6 +67,7 @@ def tune_module(
     seconds: float,
     strategy: Callable[[], Strategy] = program.Evolution,
     progress: Progress = silent,
+    measuring: MakeMeasuring = measurer_for,
 ) -> list[Outcome]:
     """Search the schedules of a module's kernels for ``seconds``. Raises as ``tune_tasks`` does."""
     tasks = tasks_of(mod, target, optimization, SIZES)
@@ -78,6 +80,6 @@ def tune_module(
 
     progress(Step("tune", 0, int(seconds), "s", detail=f"{len(tasks)} kernels"))
     budget = search.Budget(TRIALS, STEP, seconds)
-    outcomes = tune_tasks(tasks, database, budget, strategy=strategy, report=report)
+    outcomes = tune_tasks(tasks, database, budget, strategy=strategy, report=report, measuring=measuring)
     progress(Step("tune", int(seconds), int(seconds), "s"))
     return outcomes

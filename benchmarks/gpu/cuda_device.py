@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mlc_compiler.backends.cuda.machine import ARCHITECTURES, capability
 from mlc_errors import UnsupportedError
-
-MMA_FLOP_PER_CLOCK = {80: 2048, 86: 1024, 89: 1024, 90: 4096, 100: 8192, 120: 1024}
-"""Dense float16 operations (two per multiply-add) of a multiprocessor per clock on tensor cores, by capability.
-
-From NVIDIA's architecture papers (A100, GA102, Ada, H100, Blackwell). GeForce cards have half of it with float32
-accumulation.
-"""
 
 
 @dataclass(frozen=True)
@@ -41,7 +35,7 @@ class Device:
 
         Data sheets assume a lower clock, 1.83 GHz for the 989 TFLOP/s of an H100 SXM.
         """
-        per_clock = MMA_FLOP_PER_CLOCK.get(self.capability)
+        per_clock = next((row.mma_flop for n, row in ARCHITECTURES.items() if capability(n) == self.capability), None)
         return None if per_clock is None else per_clock * self.multiprocessors * self.clock_hz
 
     @property

@@ -113,8 +113,9 @@ def _tune_tir(
 ) -> Database:
     """Tune the schedules of all tensor functions of a module, or of one; trials are stored in ``work_dir``.
 
-    space: a ScheduleFn, or the default: this compiler's rules and sketches. Raises UnsupportedError for other
-    spaces and strategies, and for targets whose candidates cannot be timed.
+    space: a ScheduleFn, or the default: this compiler's rules and sketches. Times for a GPU that this machine does not
+    have are predicted. Raises UnsupportedError for other spaces and strategies, and for targets whose candidates can be
+    neither timed nor predicted.
     """
     if strategy not in _STRATEGIES:
         raise UnsupportedError(f"tune_tir: no strategy {strategy!r}; there are {', '.join(_STRATEGIES)}")

@@ -1,4 +1,4 @@
-"""Static cost estimates of scheduled tensor functions, which prune and rank candidates.
+"""Static cost estimates of functions scheduled for a CPU, which prune and rank candidates.
 
 Costs are counted per block from the loops around it, without running or lowering anything. Regions that
 overlap, as in a convolution, count once per offset.
@@ -22,6 +22,7 @@ from .sizes import value_of
 
 L2_BYTES_PER_CYCLE, MEMORY_BYTES_PER_CYCLE = 32.0, 4.0
 CALL_CYCLES = 8.0  # cost of a function such as exp on one vector
+CYCLES_PER_SECOND = 3e9  # converts estimated cycles, which rank tasks before they are measured
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,16 @@ class Account:
         """Estimated cycles of a call: the maximum of instructions, at two per cycle, and cache traffic."""
         instructions = (self.operations + self.loads + self.stores + self.gathers + 2 * self.spills) / 2
         return max(instructions, self.l1_misses / L2_BYTES_PER_CYCLE, self.l2_misses / MEMORY_BYTES_PER_CYCLE)
+
+    @property
+    def seconds(self) -> float:
+        """Estimated seconds of a call."""
+        return self.cycles / CYCLES_PER_SECOND
+
+    @property
+    def problem(self) -> str:
+        """Why the function cannot run; always empty."""
+        return ""
 
     @property
     def features(self) -> list[float]:

@@ -1,8 +1,9 @@
 """Databases of measured schedules: a folder with two files of JSON lines, in MetaSchedule's format.
 
 ``database_workload.json`` has a line ``[hash, function]`` for each workload, the function as TVMScript;
-``database_tuning_record.json`` has a line ``[workload, [trace, [seconds], target, arguments, {compiler, failure}]]``
-for each trial, where ``workload`` is the line number of the workload, from 0.
+``database_tuning_record.json`` has a line
+``[workload, [trace, [seconds], target, arguments, {compiler, failure, predicted}]]`` for each trial, where
+``workload`` is the line number of the workload, from 0.
 """
 
 from __future__ import annotations
@@ -54,12 +55,15 @@ class Database:
         return [record for record in found.values() if record.is_for(target)]
 
     def best(self, func: PrimFunc, target: Target) -> Record | None:
-        """The fastest record of the function's workload on a target, or None."""
+        """The fastest record of the function's workload on a target, or None.
+
+        Without measured records, it is the one with the smallest predicted time.
+        """
         timed = [r for r in self.records(func, target) if r.seconds is not None]
-        return min(timed, key=lambda r: r.seconds or 0.0, default=None)
+        return min(timed, key=lambda r: (r.predicted, r.seconds or 0.0), default=None)
 
     def add(self, func: PrimFunc, record: Record) -> None:
-        """Add a trial of a function; it replaces an earlier trial of the same schedule.
+        """Add a trial of a function; it replaces an earlier trial of the same schedule, a prediction no measurement.
 
         Raises ResourceError while another process writes to the folder, MLCError when writing fails.
         """
@@ -90,7 +94,12 @@ class Database:
             self._append(WORKLOADS, [key, text])
             self._remember_workload(key, text)
         self._append(RECORDS, [self._numbers[key], _to_json(record)])
-        self._records.setdefault(key, {})[record.key] = record
+        self._remember(key, record)
+
+    def _remember(self, key: str, record: Record) -> None:
+        known = self._records.setdefault(key, {})
+        if not record.predicted or known.get(record.key, record).predicted:
+            known[record.key] = record
 
     def _remember_workload(self, key: str, text: str) -> None:
         self._numbers.setdefault(key, len(self._texts))
@@ -138,8 +147,7 @@ class Database:
             number, fields = _parsed(place, line, 2)
             if number not in keys:
                 raise MLCError(f"a record of workload {number}; there are {len(keys)}", where=[place])
-            record = _from_json(place, fields)
-            self._records.setdefault(keys[number], {})[record.key] = record
+            self._remember(keys[number], _from_json(place, fields))
 
 
 def _drop_incomplete(path: Path) -> None:
@@ -170,7 +178,7 @@ def _parsed(place: str, line: bytes, count: int) -> Sequence[Any]:
 def _to_json(record: Record) -> list[Any]:
     seconds = [] if record.seconds is None else [record.seconds]
     arguments = [["TENSOR", dtype, list(shape)] for dtype, shape in record.arguments]
-    about = {"compiler": record.compiler, "failure": record.failure}
+    about = {"compiler": record.compiler, "failure": record.failure, "predicted": record.predicted}
     return [json.loads(record.trace.as_json()), seconds, dict(record.target), arguments, about]
 
 
@@ -183,6 +191,7 @@ def _from_json(place: str, fields: Any) -> Record:
             {str(k): v for k, v in target.items()},
             tuple((str(dtype), tuple(map(int, shape))) for _, dtype, shape in arguments),
             str(about["failure"]),
+            bool(about.get("predicted", False)),
             str(about["compiler"]),
         )
     except (ScheduleError, ValueError, TypeError, KeyError, AttributeError) as error:

@@ -1,12 +1,16 @@
-"""Measurement of candidates: compiled in child processes, checked against the unscheduled function, timed in turns."""
+"""Measurement of candidates: compiled in child processes, checked against the unscheduled function, timed in turns.
+
+Kernels for a GPU are timed with their launch, on data that is on the GPU.
+"""
 
 from __future__ import annotations
 
 import pickle
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,7 +22,7 @@ from ..tir.schedule.layout import LAYOUTS
 from .processes import TIME_LIMIT, Processes
 from .space import Candidate
 from .task import Task
-from .worker import Arguments, Build, Failed, Run, Turns
+from .worker import Arguments, Build, Failed, Job, Run, Turns
 
 SECONDS_OF_REFERENCE = 600.0
 TOLERANCES = {"float16": 1e-2, "bfloat16": 5e-2, "float32": 1e-4, "float64": 1e-9}
@@ -58,32 +62,50 @@ class Ready:
     arguments: Arguments
 
 
-def check_timed(target: Target) -> None:
-    """Raise UnsupportedError for a target whose candidates cannot be timed (any but a CPU)."""
-    if target.kind != "cpu":
+def check_searched(target: Target) -> None:
+    """Raise UnsupportedError for a target whose candidates can be neither timed nor predicted."""
+    if target.kind not in ("cpu", "cuda"):
         raise UnsupportedError(
-            f"tuning: candidates for {target} cannot be timed; only those for this machine's CPU can",
-            hint="use --device cpu",
+            f"tuning: candidates for {target} can be neither timed nor predicted", hint="use --device cpu or cuda"
         )
 
 
-class Measurer:
-    """Builds, checks and times the candidates of one task; ``folder`` holds the files.
+class Measuring(ABC):
+    """Base class of what finds the times of a task's candidates. predicts: whether its times are predictions."""
 
-    Raises UnsupportedError for a target other than a CPU, and MLCError when the
-    unscheduled function does not compile or run on this machine.
+    predicts: ClassVar[bool] = False
+
+    @abstractmethod
+    def build(self, candidates: Sequence[Candidate]) -> list[Ready | Trial]:
+        """Compile candidates in parallel; returns a failed Trial for each that does not compile."""
+
+    @abstractmethod
+    def check(self, ready: Ready) -> Trial | None:
+        """Run a candidate once; returns a failed Trial if it crashes, hangs or gives a wrong result, else None."""
+
+    @abstractmethod
+    def time(self, libraries: Sequence[Ready], turns: int | None = None) -> list[float] | Failed:
+        """The seconds of a call of each, measured in turns."""
+
+
+class Measurer(Measuring):
+    """Builds, checks and times the candidates of one task on this machine; ``folder`` holds the files.
+
+    Raises UnsupportedError for a target that cannot be searched, and MLCError when the unscheduled function does not
+    compile or run on this machine.
     """
 
     def __init__(self, task: Task, processes: Processes, folder: Path, limits: Limits):
         self.task, self.processes, self.folder, self.limits = task, processes, folder, limits
-        check_timed(task.target)
+        check_searched(task.target)
         self._file = folder / "arguments"
         self._file.write_bytes(pickle.dumps(task.arguments()))
         self._count = 0
         self._expected = self._reference()
 
     def _reference(self) -> list[np.ndarray]:
-        job = Build(self.task.workload, self.task.target.export(), self.folder / "reference.so")
+        target = self.task.target if self.task.target.kind == "cpu" else Target("cpu")
+        job = Build(self.task.workload, target.export(), self.folder / "reference.so")
         (built,) = self.processes.build([job], SECONDS_OF_REFERENCE)
         runner, plain = self.processes.runner, Arguments(self._file, self.task.written)
         found = built or runner.do(Run(job.output, plain), SECONDS_OF_REFERENCE)
@@ -92,12 +114,14 @@ class Measurer:
         return found
 
     def build(self, candidates: Sequence[Candidate]) -> list[Ready | Trial]:
-        """Compile candidates in parallel; returns a failed Trial for each that does not compile."""
         paths = [self.folder / f"{self._count + i}.so" for i in range(len(candidates))]
         self._count += len(candidates)
-        jobs = [Build(c.func, self.task.target.export(), path) for c, path in zip(candidates, paths, strict=True)]
+        jobs = [self._job(candidate, path) for candidate, path in zip(candidates, paths, strict=True)]
         replies = self.processes.build(jobs, self.limits.build)
         return [self._built(*each) for each in zip(candidates, paths, replies, strict=True)]
+
+    def _job(self, candidate: Candidate, library: Path) -> Job:
+        return Build(candidate.func, self.task.target.export(), library)
 
     def _built(self, candidate: Candidate, library: Path, reply: Any) -> Ready | Trial:
         if isinstance(reply, Failed):
@@ -105,10 +129,16 @@ class Measurer:
         return Ready(candidate, library, Arguments(self._file, self.task.written, _layouts(candidate.func)))
 
     def check(self, ready: Ready) -> Trial | None:
-        """Run a candidate once; returns a failed Trial if it crashes, hangs or gives a wrong result, else None."""
-        found = self.processes.runner.do(Run(ready.library, ready.arguments), self.limits.run)
-        failure = found.message if isinstance(found, Failed) else _difference(found, self._expected)
+        found = self._run(ready)
+        failure = found.message if isinstance(found, Failed) else difference(found, self._expected)
         return Trial(ready.candidate, None, failure) if failure else None
+
+    def _run(self, ready: Ready) -> list[np.ndarray] | Failed:
+        """The results of a candidate."""
+        reply: list[np.ndarray] | Failed = self.processes.runner.do(
+            Run(ready.library, ready.arguments), self.limits.run
+        )
+        return reply
 
     def time(self, libraries: Sequence[Ready], turns: int | None = None) -> list[float] | Failed:
         """Time libraries in turns: the minimum seconds of a call of each; see ``Turns``."""
@@ -124,7 +154,7 @@ def _layouts(func: PrimFunc) -> dict[int, str]:
     return {positions[id(func.buffers[int(i)])]: layout.text for i, layout in layouts.items()}
 
 
-def _difference(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> str:
+def difference(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> str:
     """Describe the difference of results; empty when they agree."""
     for number, (got, want) in enumerate(zip(found, expected, strict=True)):
         error = _error(got, want)

@@ -20,18 +20,18 @@ from ..pipeline import pipeline, run_passes
 from ..relax.nodes import Function
 from ..target import Target
 from ..tir.nodes import PrimFunc
-from .accounting import account
 from .cpu_space import CpuSketches
 from .database import Database
+from .estimate import estimate
 from .gpu_space import GpuSketches
-from .measure import check_timed
+from .measure import check_searched
+from .predict import MakeMeasuring, measurer_for
 from .processes import Processes
 from .search import LIMITS, Budget, Progress, Search
 from .space import AnyOf, RuleSpace, Space
 from .strategies import Evolution, Strategy
 from .task import Task
 
-CYCLES_PER_SECOND = 3e9  # converts estimated cycles, which rank tasks before they are measured
 PATIENCE = 16  # number of trials without a gain that halve a task's weight
 
 
@@ -88,18 +88,20 @@ def tune_tasks(
     strategy: Callable[[], Strategy] = Evolution,
     seed: int = 0,
     report: Callable[[Progress], None] = lambda _: None,
+    measuring: MakeMeasuring = measurer_for,
 ) -> list[Outcome]:
     """Tune tasks until the budget is spent, prioritizing those that take most of the program's time.
 
-    Results are stored in the database. A task without arguments, or whose function does not run, is skipped,
-    and its outcome says so. Raises UnsupportedError for a target whose candidates cannot be timed, MLCError for a
-    single task that is skipped or has no correct candidate.
+    Results are stored in the database. A task without arguments, or whose function does not run, is skipped, and its
+    outcome says so. measuring: makes what finds the times of a task's candidates; by default, times for a GPU that is
+    not here are predicted. Raises UnsupportedError for a target whose candidates can be neither timed nor predicted,
+    MLCError for a single task that is skipped or has no correct candidate.
     """
     for task in tasks:
-        check_timed(task.target)
+        check_searched(task.target)
     with Processes() as processes, temporary_folder("tune") as folder:
         entries = [_Entry(task, folder / str(i)) for i, task in enumerate(tasks)]
-        run = _Run(entries, database, processes, budget, space, strategy, seed, report)
+        run = _Run(entries, database, processes, budget, space, strategy, seed, report, measuring)
         run.until_spent()
         return [run.outcome(entry) for entry in entries]
 
@@ -142,14 +144,15 @@ class _Run:
     strategy: Callable[[], Strategy]
     seed: int
     report: Callable[[Progress], None]
+    measuring: MakeMeasuring
     made: int = 0
     end: float = float("inf")
 
     def __post_init__(self) -> None:
         for entry in self.entries:
             default = self._space(entry).default(entry.task)
-            cycles = account(default.func, entry.task.target, entry.task.sizes).cycles if default else 0.0
-            entry.estimate = cycles / CYCLES_PER_SECOND
+            if default is not None:
+                entry.estimate = estimate(default.func, entry.task.target, entry.task.sizes).seconds
 
     def until_spent(self) -> None:
         """Run steps of the open task with the largest weight; at the end, measure the fastest candidates once more."""
@@ -182,7 +185,7 @@ class _Run:
         entry.folder.mkdir()
         entry.search = Search(
             *(entry.task, self._space(entry), self.database, self.processes, entry.folder),
-            *(self.strategy(), LIMITS, self.seed, self.report),
+            *(self.strategy(), LIMITS, self.seed, self.report, self.measuring),
         )
         return entry.search
 
@@ -195,5 +198,5 @@ class _Run:
             return Outcome(entry.task, problem=entry.problem or "its share of the time was too small")
         records = self.database.records(entry.task.func, entry.task.target)
         failed = sum(record.seconds is None for record in records)
-        best = min((record.seconds for record in records if record.seconds is not None), default=None)
-        return Outcome(entry.task, search.default_seconds, best, entry.trials, failed)
+        best = self.database.best(entry.task.func, entry.task.target)
+        return Outcome(entry.task, search.default_seconds, best.seconds if best else None, entry.trials, failed)

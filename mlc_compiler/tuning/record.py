@@ -33,7 +33,8 @@ class Record:
     """A trial of a schedule of a workload.
 
     seconds: time of one call, the minimum of several measurements; None when it failed, with the reason in ``failure``.
-    target: from ``Target.export``. arguments: dtype and shape of each argument. compiler: version of the compiler.
+    target: from ``Target.export``. arguments: dtype and shape of each argument. predicted: whether the seconds, or the
+    failure, are a prediction for a GPU that was not there. compiler: version of the compiler.
     """
 
     trace: Trace
@@ -41,6 +42,7 @@ class Record:
     target: Mapping[str, Any]
     arguments: Sequence[tuple[str, Sequence[int]]] = ()
     failure: str = ""
+    predicted: bool = False
     compiler: str = field(default=__version__)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from random import Random
 
@@ -12,7 +13,8 @@ from mlc_errors import MLCError
 
 from ..tir.schedule import ScheduleError
 from .database import Database
-from .measure import Limits, Measurer, Ready, Trial
+from .measure import Limits, Ready, Trial
+from .predict import MakeMeasuring, measurer_for
 from .processes import Processes
 from .record import Record
 from .space import Candidate, Space
@@ -22,6 +24,7 @@ from .worker import Failed
 
 SETTLED = 4  # multiplies the turns of a trial, for the final measurement of the fastest few
 FINALISTS = 3
+PREDICTED_FIRST = 16  # trials with predicted times that a search with measured times repeats
 ROUNDS = 4  # maximum number of rounds that measure finalists
 LIMITS = Limits()
 
@@ -50,7 +53,8 @@ class Search:
     """The search of one task; ``run(count)`` makes more trials.
 
     Trials are stored in the database when done, and those in the database are not repeated, except those
-    that a time limit ended. The first trial is the space's default, the baseline of gains. ``made``: the number
+    that a time limit ended, and, where candidates are timed, those with predicted times, of which the fastest come
+    first. The first trial is the space's default, the baseline of gains. ``made``: the number
     of trials, excluding those from the database.
     Raises the errors of Measurer.
     """
@@ -64,15 +68,17 @@ class Search:
     limits: Limits = field(default_factory=Limits)
     seed: int = 0
     report: Callable[[Progress], None] = lambda _: None
+    measuring: MakeMeasuring = measurer_for
 
     def __post_init__(self) -> None:
         self.history = History(self.task, self.space, Random(self.seed))
-        self.measurer = Measurer(self.task, self.processes, self.folder, self.limits)
+        self.measurer = self.measuring(self.task, self.processes, self.folder, self.limits)
         self._best: _Best | None = None
         self._default = self.space.default(self.task)
         self.exhausted = False
         self.made = 0
         self._cut_off: list[Candidate] = []
+        self._predicted: list[tuple[float, Candidate]] = []
         for record in self.database.records(self.task.func, self.task.target):
             self._recall(record)
 
@@ -103,10 +109,10 @@ class Search:
         """Measure the default and the fastest few again, in turns, and record their times; returns the fastest.
 
         If another candidate then seems the fastest, it is measured too, since a time estimated as a ratio to an earlier
-        best is only an estimate. Raises MLCError when no candidate gave a correct result.
+        best is only an estimate. Predicted times are final. Raises MLCError when no candidate gave a correct result.
         """
         settled: set[str] = set()
-        for _ in range(ROUNDS):
+        for _ in range(0 if self.measurer.predicts else ROUNDS):
             finalists = {c.key: c for _, c in self.history.timed[:FINALISTS]}
             if not finalists or next(iter(finalists)) in settled:
                 break
@@ -131,7 +137,8 @@ class Search:
 
     def _proposed(self, count: int) -> list[Candidate]:
         default = [self._default] if self._default is not None else []
-        first = {c.key: c for c in default + self._cut_off if c.key not in self.history.by_key}
+        predicted = [c for _, c in sorted(self._predicted, key=itemgetter(0))[:PREDICTED_FIRST]]
+        first = {c.key: c for c in default + self._cut_off + predicted if c.key not in self.history.by_key}
         more = self.strategy.propose(self.history, count)
         return [*first.values(), *(c for c in more if c.key not in first)][:count]
 
@@ -188,7 +195,8 @@ class Search:
 
     def _record(self, trial: Trial) -> None:
         target, arguments = self.task.target.export(), self.task.described()
-        record = Record(trial.candidate.trace, trial.seconds, target, arguments, trial.failure)
+        predicted = self.measurer.predicts
+        record = Record(trial.candidate.trace, trial.seconds, target, arguments, trial.failure, predicted)
         self.history.add(trial)
         self.database.add(self.task.func, record)
 
@@ -197,15 +205,26 @@ class Search:
 
         A schedule that no longer applies is skipped.
         """
-        try:
-            scheduled = record.schedule(self.task.workload)
-        except ScheduleError:
+        candidate = self._recorded(record)
+        if candidate is None:
             return
-        trial = Trial(Candidate(scheduled.func, record.trace), record.seconds, record.failure)
-        if trial.was_cut_off:
+        trial = Trial(candidate, record.seconds, record.failure)
+        if record.predicted and not self.measurer.predicts:
+            if record.seconds is not None:
+                self._predicted.append((record.seconds, trial.candidate))
+        elif trial.was_cut_off:
             self._cut_off.append(trial.candidate)
         else:
             self.history.add(trial)
+
+    def _recorded(self, record: Record) -> Candidate | None:
+        """The candidate of a record, or None. The default may be a kernel that is not made by steps."""
+        if self._default is not None and record.trace.as_json() == self._default.key:
+            return self._default
+        try:
+            return Candidate(record.schedule(self.task.workload).func, record.trace)
+        except ScheduleError:
+            return None
 
 
 @dataclass(frozen=True)

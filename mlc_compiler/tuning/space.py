@@ -10,6 +10,7 @@ from typing import Any
 
 from mlc_errors import MLCError
 
+from ..ir.structural import structural_equal
 from ..schedules.rule import Rule, TunableRule, choose
 from ..target import Target
 from ..tir.nodes import PrimFunc
@@ -75,7 +76,10 @@ class ScheduleFn(Space):
 
 @dataclass(frozen=True)
 class RuleSpace(Space):
-    """The schedules of the first rule that applies; rules other than ``TunableRule`` have one schedule."""
+    """The schedules of the first rule that applies; rules other than ``TunableRule`` have one schedule.
+
+    Its trace is empty if the rule does not make it by steps.
+    """
 
     rules: Sequence[Rule]
     target: Target
@@ -93,7 +97,22 @@ class RuleSpace(Space):
 
 
 def _applied(rule: Rule, s: Schedule, target: Target) -> Schedule | None:
-    return rule.schedule(s, target) if isinstance(rule, TunableRule) else rule.apply(s.func, target)
+    if isinstance(rule, TunableRule):
+        return rule.schedule(s, target)
+    found = rule.apply(s.func, target)
+    if found is None or _replays(found, s.func):
+        return found
+    return Schedule(found.func)  # with an empty trace, which stands for the rules
+
+
+def _replays(found: Schedule, func: PrimFunc) -> bool:
+    """Whether the trace of a rule's schedule makes its function, rather than a kernel that the rule wrote."""
+    again = Schedule(func)
+    try:
+        found.trace.apply_to_schedule(again)
+    except ScheduleError:
+        return False
+    return structural_equal(again.func, found.func)
 
 
 @dataclass(frozen=True)

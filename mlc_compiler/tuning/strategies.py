@@ -12,8 +12,8 @@ from mlc_errors import UsageError
 
 from ..tir.schedule.sampling import perfect_tilings
 from ..tir.schedule.trace import SAMPLES, Step
-from .accounting import Account, account
 from .cost_model import CostModel
+from .estimate import Estimate, estimate
 from .guided import Decision
 from .measure import Trial
 from .space import Candidate, Space
@@ -31,7 +31,7 @@ class History:
     space: Space
     random: Random
     by_key: dict[str, Trial] = field(default_factory=dict)
-    _accounts: dict[str, Account] = field(default_factory=dict)
+    _estimates: dict[str, Estimate] = field(default_factory=dict)
 
     def add(self, trial: Trial) -> None:
         """Add a trial; it replaces an earlier one of the same candidate."""
@@ -48,9 +48,9 @@ class History:
         return sorted(found, key=lambda pair: pair[0])
 
     def candidate(self, decisions: Sequence[Decision] = ()) -> Candidate | None:
-        """The candidate with the given decisions; None if it is invalid or was already tried."""
+        """The candidate with the given decisions; None if it is invalid, cannot run, or was already tried."""
         made = self.space.candidate(self.task, self.random.randrange(1 << 30), decisions)
-        return None if made is None or made.key in self.by_key else made
+        return None if made is None or made.key in self.by_key or self.estimate(made).problem else made
 
     def drawn(self, count: int, draw: Callable[[], Candidate | None]) -> list[Candidate]:
         """Draw up to ``count`` distinct candidates; fewer when many consecutive draws give no new one."""
@@ -63,11 +63,11 @@ class History:
                 found[made.key] = made
         return list(found.values())
 
-    def account(self, candidate: Candidate) -> Account:
+    def estimate(self, candidate: Candidate) -> Estimate:
         """The cost estimate of a candidate, cached because the cost model is fitted anew for each proposal."""
-        if candidate.key not in self._accounts:
-            self._accounts[candidate.key] = account(candidate.func, self.task.target, self.task.sizes)
-        return self._accounts[candidate.key]
+        if candidate.key not in self._estimates:
+            self._estimates[candidate.key] = estimate(candidate.func, self.task.target, self.task.sizes)
+        return self._estimates[candidate.key]
 
 
 class Strategy(ABC):
@@ -103,7 +103,7 @@ class Evolution(Strategy):
 
     def propose(self, history: History, count: int) -> list[Candidate]:
         timed = history.timed
-        self.model.fit([history.account(c).features for _, c in timed], [seconds for seconds, _ in timed])
+        self.model.fit([history.estimate(c).features for _, c in timed], [seconds for seconds, _ in timed])
         parents = [c for _, c in timed[: self.population] if c.decisions]
         pool = history.drawn(count * self.pool, lambda: self._child(history, parents))
         ranked = self._ranked(history, pool)
@@ -121,11 +121,11 @@ class Evolution(Strategy):
         return history.candidate(crossed(parent, history.random.choice(parents), history.random))
 
     def _ranked(self, history: History, pool: Sequence[Candidate]) -> list[Candidate]:
-        accounts = [history.account(c) for c in pool]
+        estimates = [history.estimate(c) for c in pool]
         if not pool or not self.model.is_fitted:
-            costs = [a.cycles for a in accounts]
+            costs = [e.seconds for e in estimates]
         else:
-            costs = list(self.model.predict([a.features for a in accounts]))
+            costs = list(self.model.predict([e.features for e in estimates]))
         return [pool[i] for i in sorted(range(len(pool)), key=costs.__getitem__)]
 
 
@@ -148,8 +148,8 @@ class Beam(Strategy):
                 if made is not None:
                     found[made.key] = made
         found |= {c.key: c for c in history.drawn(count, history.candidate)} if not found else {}
-        costs = {key: history.account(c).cycles for key, c in found.items()}
-        least = min([*costs.values(), *(history.account(c).cycles for _, c in history.timed[:1])], default=0.0)
+        costs = {key: history.estimate(c).seconds for key, c in found.items()}
+        least = min([*costs.values(), *(history.estimate(c).seconds for _, c in history.timed[:1])], default=0.0)
         kept = [key for key in found if costs[key] <= self.slack * least]
         history.random.shuffle(kept)  # equal costs in any order
         kept.sort(key=costs.__getitem__)

@@ -16,11 +16,11 @@ class Tuned(Rule):
     """Applies the fastest schedule of the function on the target in a database.
 
     As the first rule of ``ApplySchedules``, it leaves functions that are not in the database,
-    or on which the recorded steps no longer apply, to the other rules.
+    or on which the recorded steps no longer apply, to the other rules, and so those whose fastest record has no steps.
     """
 
     database: Database
 
     def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
         record = self.database.best(func, target)
-        return None if record is None else record.schedule(func)
+        return None if record is None or not record.trace else record.schedule(func)

@@ -24,18 +24,25 @@ import numpy as np
 from mlc_errors import MLCError
 from mlc_runtime.library import Library
 
+from ..backends.cuda.images import Resources, find_assembler, llvm_modules
+from ..backends.cuda.launches import Kernel
+from ..backends.cuda.passes.simt_to_loops import SimtToLoops
 from ..codegen import workers
 from ..codegen.llvm_worker import receive, send
+from ..codegen.native import assemble_modules
 from ..driver import build_library
 from ..ir.module import IRModule
 from ..optimization import Optimization
-from ..pipeline import entries, run_passes
+from ..pipeline import entries, pipeline, run_passes
 from ..target import Target
 from ..tir.index_map import IndexMap
 from ..tir.nodes import PrimFunc
+from .gpu_accounting import kernels_of
 from .record import MAIN
 
 PR_SET_PDEATHSIG = 1
+DESCENDING = "descending"
+"""The function of a ``BuildLoops`` whose threads run from the last to the first."""
 SECONDS_OF_A_TURN = 0.01
 HOPELESS = 3.0  # candidates this many times slower than the best one get no further turns
 
@@ -86,15 +93,52 @@ class Build(Job):
 
 
 @dataclass(frozen=True)
+class BuildLoops(Build):
+    """Compile kernels for a GPU as loops over threads for this machine, in ascending (``main``) and descending order.
+
+    target: the GPU's.
+    """
+
+    def run(self) -> None:
+        kernels = IRModule({MAIN: kernels_of(self.func, Target(self.target))})
+        orders = {MAIN: False, DESCENDING: True}
+        loops = {name: SimtToLoops(descending).run(kernels)[MAIN] for name, descending in orders.items()}
+        named = {name: func.with_attr("global_symbol", name) for name, func in loops.items()}
+        plain = Optimization(fusion=False, schedules=False)
+        build_library(run_passes(IRModule(named), entries()), Target("cpu"), self.output, optimization=plain)
+
+
+@dataclass(frozen=True)
+class Assemble(Job):
+    """Assemble the kernels of a scheduled function for a GPU; the reply is the resources of each kernel, in order."""
+
+    func: PrimFunc
+    target: Mapping[str, Any]
+
+    def run(self) -> list[Resources]:
+        target = Target(self.target)
+        plain = Optimization(fusion=False, schedules=False)
+        lowered = run_passes(run_passes(IRModule({MAIN: self.func}), entries()), pipeline(target, plain))
+        kernels: dict[str, Kernel] = {}
+        assemble = find_assembler()
+        assert assemble is not None
+        found: dict[str, Resources] = {}
+        for text in assemble_modules(llvm_modules(lowered, target, kernels), target):
+            found |= assemble(text, target.cpu).resources
+        return [found[name] for name in kernels]
+
+
+@dataclass(frozen=True)
 class Run(Job):
-    """Call a library once on fresh arguments; the reply is the list of its results."""
+    """Call a function of a library once on fresh arguments; the reply is the list of its results."""
 
     library: Path
     arguments: Arguments
+    name: str = MAIN
 
     def run(self) -> list[np.ndarray]:
         values = self.arguments.load()
-        Library(self.library)[MAIN](*values)
+        Library(self.library)[self.name](*values)
         return [values[i] for i in self.arguments.written]
 
 
@@ -129,12 +173,15 @@ def _calls(seconds: float) -> int:
 def seconds_of_call(path: Path, values: Sequence[Any], count: int) -> float:
     """The mean seconds of ``count`` calls. The library's worker threads end with the measurement.
 
-    With one thread, CPU time is measured, which excludes other processes.
+    With one thread of a CPU, its CPU time is measured, which excludes other processes. A call on a GPU includes the
+    wait for its end; arrays are copied there before.
     """
     library = Library(path)
     with library.context as context:
-        clock = time.thread_time if context.num_threads == 1 else time.perf_counter
-        call = library[MAIN].bind(*values).call
+        alone = context.num_threads == 1 and not library.is_for_gpu
+        clock = time.thread_time if alone else time.perf_counter
+        placed = [library.memory.loaded(v) if isinstance(v, np.ndarray) else v for v in values]
+        call = library[MAIN].bind(*placed).call
         call()
         begin = clock()
         for _ in range(count):

@@ -40,6 +40,7 @@ def test_every_flag_reaches_the_options(received: list[TuneOptions]):
         "--database": "db",
         "--budget": "90s",
         "--strategy": "beam",
+        "--workers": "tcp://host:8786",
     }
     assert main(["tune", "dist", *(word for pair in flags.items() for word in pair)]) == 0
     compiling = CompileOptions(
@@ -52,7 +53,7 @@ def test_every_flag_reaches_the_options(received: list[TuneOptions]):
         kv_cache_dtype="int8",
         model_type="llama",
     )
-    assert received == [TuneOptions(compiling, Path("db"), "90s", "beam")]
+    assert received == [TuneOptions(compiling, Path("db"), "90s", "beam", "tcp://host:8786")]
 
 
 def test_gains_are_printed(received: list[TuneOptions], capsys: pytest.CaptureFixture[str]):
@@ -64,6 +65,15 @@ def test_gains_are_printed(received: list[TuneOptions], capsys: pytest.CaptureFi
     assert second.split() == ["rope", "5", "-", "-", "-", "0", "0", "no", "time"]
     assert main(["tune", "dist", "--database", "db", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["kernels"][0]["gain"] == 1.25
+
+
+def test_predictions_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    report = TuneReport("cuda:sm_90a", Path("db"), 40, KERNELS, predicted=True)
+    monkeypatch.setattr(toolchain, "tune_model", lambda given, progress=None: report)
+    assert main(["tune", "dist", "--database", "db"]) == 0
+    assert (
+        capsys.readouterr().out.splitlines()[1] == "times are predictions: this machine has no GPU that runs this code"
+    )
 
 
 def test_a_plot_needs_matplotlib(

@@ -18,6 +18,11 @@ KIB = 1 << 10
 WARP = 32
 MAX_THREADS_PER_BLOCK = 1024
 REGISTERS_PER_MULTIPROCESSOR = 64 * KIB
+REGISTERS_OF_A_WARP = 256  # allocation granularity
+REGISTERS_PER_THREAD = 255  # the limit of an instruction's encoding
+BLOCKS_PER_MULTIPROCESSOR = 32
+RESERVED_SHARED_BYTES = KIB  # per block, reserved by the system
+TRANSFERS_PER_CLOCK = 2  # of device memory
 STATIC_SHARED_BYTES = 48 * KIB  # the limit; more must be requested at the launch
 
 
@@ -26,26 +31,36 @@ class Architecture:
     """A row of the table, from the CUDA C++ Programming Guide, "Compute Capabilities".
 
     ptx: the lowest PTX version that has the architecture, times 10. shared_kib: maximum shared memory per block.
-    threads: maximum per multiprocessor. multiprocessors, l2_kib: of the largest GPU of the architecture that is sold
-    for servers or desktops.
+    threads: maximum per multiprocessor. lanes: float32 instructions of a multiprocessor per clock, by lane. mma_flop:
+    dense float16 operations (two per multiply-add) of its tensor cores per clock, from NVIDIA's architecture papers
+    (A100, GA102, Ada, H100, Blackwell); GeForce cards have half of it with float32 accumulation. multiprocessors,
+    l2_kib, clock_mhz (the maximum), memory_gb_per_s (of its pins): of the largest GPU of the architecture that is sold
+    for servers or desktops, from its data sheet.
     """
 
     ptx: int
     shared_kib: int
     threads: int
+    lanes: int
+    mma_flop: int
     multiprocessors: int
     l2_kib: int
+    clock_mhz: int
+    memory_gb_per_s: int
 
 
 ARCHITECTURES = {
-    "sm_80": Architecture(70, 163, 2048, 108, 40 * KIB),
-    "sm_86": Architecture(71, 99, 1536, 84, 6 * KIB),
-    "sm_89": Architecture(78, 99, 1536, 142, 96 * KIB),
-    "sm_90": Architecture(78, 227, 2048, 132, 50 * KIB),
-    "sm_90a": Architecture(80, 227, 2048, 132, 50 * KIB),
-    "sm_100a": Architecture(86, 227, 2048, 148, 126 * KIB),
-    "sm_120": Architecture(87, 99, 1536, 170, 96 * KIB),
+    "sm_80": Architecture(70, 163, 2048, 64, 2048, 108, 40 * KIB, 1410, 2039),
+    "sm_86": Architecture(71, 99, 1536, 128, 1024, 84, 6 * KIB, 1740, 696),
+    "sm_89": Architecture(78, 99, 1536, 128, 1024, 142, 96 * KIB, 2520, 864),
+    "sm_90": Architecture(78, 227, 2048, 128, 4096, 132, 50 * KIB, 1980, 3352),
+    "sm_90a": Architecture(80, 227, 2048, 128, 4096, 132, 50 * KIB, 1980, 3352),
+    "sm_100a": Architecture(86, 227, 2048, 128, 8192, 148, 126 * KIB, 1965, 8000),
+    "sm_120": Architecture(87, 99, 1536, 128, 1024, 170, 96 * KIB, 2407, 1792),
 }
+
+SIZES = ("multiprocessors", "max-shared-memory-per-block", "max-threads", "l2-bytes", "clock-mhz", "memory-gb-per-s")
+"""The attributes of a target that are numbers, in the order of the fields of ``Gpu``."""
 
 
 def capability(arch: str) -> int:
@@ -55,10 +70,11 @@ def capability(arch: str) -> int:
 
 @dataclass(frozen=True)
 class Gpu:
-    """The parameters of a GPU that schedules depend on.
+    """The parameters of a GPU that schedules and their cost estimates depend on.
 
     arch: the architecture that code is generated for. shared_bytes: maximum shared memory per block. threads: maximum
-    per multiprocessor. l2_bytes: size of the L2 cache.
+    per multiprocessor. l2_bytes: size of the L2 cache. clock_mhz: maximum clock. memory_gb_per_s: rate of device
+    memory.
     """
 
     arch: str
@@ -66,6 +82,8 @@ class Gpu:
     shared_bytes: int
     threads: int
     l2_bytes: int
+    clock_mhz: int
+    memory_gb_per_s: int
 
     @property
     def bulk_copies(self) -> bool:
@@ -80,9 +98,20 @@ class Gpu:
 
 @cache
 def _gpu_of(target: Target) -> Gpu:
-    a = target.attrs
-    sizes = (int(str(a[n])) for n in ("multiprocessors", "max-shared-memory-per-block", "max-threads", "l2-bytes"))
-    return Gpu(target.cpu, *sizes)
+    return Gpu(target.cpu, *(int(str(target.attrs[name])) for name in SIZES))
+
+
+def resident_blocks(registers: int, shared_bytes: int, threads: int, gpu: Gpu) -> int:
+    """Blocks that a multiprocessor runs at a time (CUDA Best Practices Guide, 11.1); 0 if it has no room for one.
+
+    registers: per thread. shared_bytes, threads: per block.
+    """
+    warps = -(-threads // WARP)
+    of_a_warp = -(-registers * WARP // REGISTERS_OF_A_WARP) * REGISTERS_OF_A_WARP
+    by_registers = REGISTERS_PER_MULTIPROCESSOR // max(of_a_warp * warps, 1)
+    by_shared = (gpu.shared_bytes + RESERVED_SHARED_BYTES) // (shared_bytes + RESERVED_SHARED_BYTES)
+    by_threads = gpu.threads // (warps * WARP)
+    return min(by_registers, by_shared, by_threads, BLOCKS_PER_MULTIPROCESSOR)
 
 
 OPTIONS: Mapping[str, type] = {
@@ -91,10 +120,7 @@ OPTIONS: Mapping[str, type] = {
     "mcpu": str,
     "mattr": str,
     "host": str,
-    "multiprocessors": int,
-    "max-shared-memory-per-block": int,
-    "max-threads": int,
-    "l2-bytes": int,
+    **dict.fromkeys(SIZES, int),
 }
 
 
@@ -124,6 +150,8 @@ def complete(given: Mapping[str, Any]) -> Mapping[str, Attribute]:
         "max-shared-memory-per-block": row.shared_kib * KIB,
         "max-threads": row.threads,
         "l2-bytes": row.l2_kib * KIB,
+        "clock-mhz": row.clock_mhz,
+        "memory-gb-per-s": row.memory_gb_per_s,
     }
     fixed = ("arch", "mtriple", "mcpu", "mattr")
     return {
@@ -175,7 +203,24 @@ def _detected(ordinal: int) -> Mapping[str, Attribute]:
         "max-shared-memory-per-block": read("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
         "max-threads": read("MAX_THREADS_PER_MULTIPROCESSOR"),
         "l2-bytes": read("L2_CACHE_SIZE"),
+        "clock-mhz": read("CLOCK_RATE") // 1000,
+        "memory-gb-per-s": read("MEMORY_CLOCK_RATE")
+        * TRANSFERS_PER_CLOCK
+        * read("GLOBAL_MEMORY_BUS_WIDTH")
+        // 8_000_000,
     }
+
+
+def runs_here(target: Target) -> bool:
+    """Whether this machine's first GPU runs code for a target."""
+    try:
+        found = _detected(0)["arch"]
+    except UnsupportedError:
+        return False
+    assert isinstance(found, tuple)
+    if target.cpu.endswith("a"):
+        return found == (target.cpu,)
+    return capability(found[0]) >= capability(target.cpu)
 
 
 def _no_gpu(why: str) -> UnsupportedError:

@@ -56,7 +56,6 @@ def test_a_pass_applies_the_database(folder: Path):
     [
         ({"strategy": "annealing"}, UnsupportedError, "no strategy 'annealing'; there are evolutionary"),
         ({"space": "mine"}, UnsupportedError, "no space 'mine'; expected a ScheduleFn"),
-        ({"target": "cuda -arch=sm_90a"}, UnsupportedError, "cannot be timed"),
         ({"max_trials_global": None}, MLCError, "neither config nor max_trials_global"),
         ({"task_name": "f", "mod": tvm.IRModule({"g": scaled(), "h": scaled()})}, MLCError, "no tensor function 'f'"),
     ],

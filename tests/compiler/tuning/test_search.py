@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from mlc_compiler.backends import register_backend, unregister_backend
 from mlc_compiler.target import Target
 from mlc_compiler.tuning.database import RECORDS, Database
 from mlc_compiler.tuning.measure import Limits, Ready, Trial
@@ -22,6 +23,7 @@ from mlc_compiler.tuning.space import ScheduleFn
 from mlc_compiler.tuning.strategies import RandomSearch
 from mlc_compiler.tuning.task import Task
 from mlc_errors import MLCError, UnsupportedError
+from tests.compiler.backends.toy import ToyBackend
 from tests.compiler.tuning.spaces import CPU, DEFECTS, scaled, tiled, with_defects
 
 PATIENT = Limits(build=600.0, run=600.0, turns=2)  # which no candidate of a busy machine exceeds
@@ -131,10 +133,13 @@ def test_a_killed_search_keeps_its_trials(tmp_path: Path):
     assert len(Database(folder)) >= 2
 
 
-def test_a_task_for_a_device_that_is_not_here_is_refused(processes: Processes, tmp_path: Path):
-    task = Task("f", scaled(), Target("cuda:sm_90a"))
-    with pytest.raises(UnsupportedError, match="candidates for cuda -arch=sm_90a cannot be timed"):
-        Search(task, ScheduleFn(tiled), Database(), processes, tmp_path)
+def test_a_target_without_times_is_refused(processes: Processes, tmp_path: Path):
+    register_backend(ToyBackend())
+    try:
+        with pytest.raises(UnsupportedError, match="candidates for toy can be neither timed nor predicted"):
+            Search(Task("f", scaled(), Target("toy")), ScheduleFn(tiled), Database(), processes, tmp_path)
+    finally:
+        unregister_backend("toy")
 
 
 def test_a_space_without_a_right_candidate_is_an_error(processes: Processes, tmp_path: Path):

@@ -46,9 +46,9 @@ def planted(candidate: Candidate) -> float:
 
 
 class Planted(History):
-    """A history whose accounts (features) are the decisions."""
+    """A history whose estimates (features) are the decisions."""
 
-    def account(self, candidate: Candidate) -> Account:
+    def estimate(self, candidate: Candidate) -> Account:
         return Account(*map(float, candidate.decisions))
 
 

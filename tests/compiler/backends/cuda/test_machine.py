@@ -81,7 +81,8 @@ class FakeDriver:
     CUresult = SimpleNamespace(CUDA_SUCCESS="ok")
     ATTRIBUTES = ("COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR", "MULTIPROCESSOR_COUNT")
     MORE = ("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", "MAX_THREADS_PER_MULTIPROCESSOR", "L2_CACHE_SIZE")
-    CUdevice_attribute = SimpleNamespace(**{f"CU_DEVICE_ATTRIBUTE_{n}": n for n in (*ATTRIBUTES, *MORE)})
+    CLOCKS = {"CLOCK_RATE": 1_980_000, "MEMORY_CLOCK_RATE": 3_201_000, "GLOBAL_MEMORY_BUS_WIDTH": 6144}
+    CUdevice_attribute = SimpleNamespace(**{f"CU_DEVICE_ATTRIBUTE_{n}": n for n in (*ATTRIBUTES, *MORE, *CLOCKS)})
 
     def cuInit(self, flags: int) -> tuple[str]:
         return ("ok",)
@@ -93,7 +94,7 @@ class FakeDriver:
         return "ok", ordinal
 
     def cuDeviceGetAttribute(self, name: str, device: int) -> tuple[str, int]:
-        values = {"COMPUTE_CAPABILITY_MAJOR": 8, "COMPUTE_CAPABILITY_MINOR": (0, 9)[device]}
+        values = {"COMPUTE_CAPABILITY_MAJOR": 8, "COMPUTE_CAPABILITY_MINOR": (0, 9)[device], **self.CLOCKS}
         return "ok", values.get(name, 64 + 10 * device)
 
 
@@ -113,6 +114,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_gpus_of_this_machine_by_number(spec: str, arch: str, multiprocessors: int):
     target = Target(spec)
     assert (target.cpu, target.attrs["multiprocessors"]) == (arch, multiprocessors)
+    assert (Gpu.of(target).clock_mhz, Gpu.of(target).memory_gb_per_s) == (1980, 4916)
     assert Target(target.export()) == target
 
 
@@ -120,3 +122,10 @@ def test_gpus_of_this_machine_by_number(spec: str, arch: str, multiprocessors: i
 def test_a_number_without_a_gpu():
     with pytest.raises(MLCError, match="there is no device 2; this machine has 2 CUDA devices"):
         Target("cuda:2")
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_code_that_the_first_gpu_runs():
+    """An sm_80 runs PTX for sm_80, and nothing for later ones."""
+    assert machine.runs_here(Target("cuda:sm_80"))
+    assert not machine.runs_here(Target("cuda:sm_86")) and not machine.runs_here(Target("cuda:sm_90a"))
