@@ -65,17 +65,21 @@ def kernels_of(func: PrimFunc, target: Target) -> PrimFunc:
 def gpu_account(func: PrimFunc, target: Target, sizes: Mapping[str, int]) -> GpuAccount:
     """Estimate the cost of a function scheduled for a GPU, for the given values of symbolic sizes."""
     lowered = kernels_of(func, target)
-    nests = list(_nests(lowered.body))
-    return GpuAccount(tuple(_Kernel(nest, lowered, sizes).account() for nest in nests), Gpu.of(target))
+    return GpuAccount(tuple(_launched(lowered.body, lowered, _Values(sizes))), Gpu.of(target))
 
 
-def _nests(stmt: Any) -> Iterator[For]:
-    """The kernels: outermost loops over blocks or threads."""
+def _launched(stmt: Any, func: PrimFunc, values: _Values) -> Iterator[KernelAccount]:
+    """The kernels that a function launches: outermost loops over blocks or threads, in branches that are taken."""
     if is_bound(stmt):
-        yield stmt
-        return
-    for child in children(stmt):
-        yield from _nests(child)
+        yield _Kernel(stmt, func, values).account()
+    elif isinstance(stmt, IfThenElse):
+        taken = stmt.then_case if values(stmt.condition) else stmt.else_case
+        yield from _launched(taken, func, values)
+    else:
+        if isinstance(stmt, LetStmt):
+            values.known[id(stmt.var)] = values(stmt.value)
+        for child in children(stmt):
+            yield from _launched(child, func, values)
 
 
 # -- values of all threads ------------------------------------------------------------------------------------------
@@ -136,7 +140,7 @@ class _Kernel:
 
     nest: For
     func: PrimFunc
-    sizes: Mapping[str, int]
+    values: _Values
     found: KernelAccount = field(default_factory=KernelAccount)
     loops: tuple[For, ...] = ()
     requested: dict[int, tuple[Buffer, float]] = field(default_factory=dict)
@@ -145,7 +149,6 @@ class _Kernel:
         extents = launch_extents(self.nest)
         count = self.found.threads = prod(extents.values())
         self.found.shared_bytes = shared_bytes(PrimFunc(self.func.params, self.nest, {}))
-        self.values = _Values(self.sizes)
         self.active = np.ones(count, bool)
         self.numbers: dict[str, Array] = {}
         stride = 1

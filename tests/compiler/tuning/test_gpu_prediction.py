@@ -20,6 +20,7 @@ from mlc_compiler.ir.structural import structural_equal
 from mlc_compiler.optimization import Optimization
 from mlc_compiler.passes.apply_schedules import ApplySchedules
 from mlc_compiler.pipeline import entries, pipeline, run_passes
+from mlc_compiler.script import T
 from mlc_compiler.sim.host_functions import Device, Launched
 from mlc_compiler.target import Target
 from mlc_compiler.tir import te
@@ -99,6 +100,22 @@ def test_counts_are_those_of_the_simulator(shared: list[int]) -> None:
     assert kernel.l2_bytes * kernel.blocks == sectors * 32
     assert kernel.shared_passes * kernel.blocks == counts.shared_wavefronts
     assert kernel.memory_bytes == a.nbytes + b.nbytes + c.nbytes
+
+
+def test_kernels_that_are_not_launched_do_not_count() -> None:
+    @T.prim_func
+    def chosen(x: T.Buffer((4096,), "float32"), n: T.int64):
+        if n <= 8:
+            for block in T.thread_binding(4, thread="blockIdx.x"):
+                for thread in T.thread_binding(32, thread="threadIdx.x"):
+                    x[block * 32 + thread] = T.float32(0)
+        else:
+            for block in T.thread_binding(16, thread="blockIdx.x"):
+                for thread in T.thread_binding(256, thread="threadIdx.x"):
+                    x[block * 256 + thread] = T.float32(0)
+
+    blocks = {n: [kernel.blocks for kernel in gpu_account(chosen, GPU, {"n": n}).kernels] for n in (8, 9)}
+    assert blocks == {8: [4], 9: [16]}
 
 
 def test_bandwidth_and_multiprocessors_are_the_targets() -> None:
