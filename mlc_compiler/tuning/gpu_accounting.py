@@ -8,7 +8,7 @@ it. A load counts once for the innermost loops in which it is invariant.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -53,6 +53,7 @@ SECTOR = 32  # bytes; the unit of accesses to device memory
 LARGEST_ACCESS = 16  # bytes of an access of a thread
 MEMORY_LATENCY, SHARED_LATENCY, BARRIER_LATENCY = 600, 30, 30  # clocks
 SPECIAL_INSTRUCTIONS = 8  # issue slots of a function such as exp: 16 lanes of a multiprocessor compute it
+SIMPLE_CALLS = ("fma", "if_then_else")  # one issue slot
 LOOP_INSTRUCTIONS = 2  # of an iteration of a loop that is not unrolled: add, compare and branch
 
 
@@ -136,29 +137,36 @@ class _Values:
 
 @dataclass
 class _Kernel:
-    """Counts the work of a kernel."""
+    """Counts the work of a kernel.
+
+    found: the counts so far. loops: those around the current statement without threads and blocks. active: the threads
+    of a block that execute it. requested: bytes of device memory by buffer. numbers: index of each thread by axis.
+    stored, synced: the buffers that loops write, and the loops with barriers.
+    """
 
     nest: For
     func: PrimFunc
     values: _Values
-    found: KernelAccount = field(default_factory=KernelAccount)
-    loops: tuple[For, ...] = ()
-    requested: dict[int, tuple[Buffer, float]] = field(default_factory=dict)
 
-    def account(self) -> KernelAccount:
+    def __post_init__(self) -> None:
         extents = launch_extents(self.nest)
-        count = self.found.threads = prod(extents.values())
-        self.found.shared_bytes = shared_bytes(PrimFunc(self.func.params, self.nest, {}))
+        count = prod(extents.values())
+        self.found = KernelAccount(threads=count, shared_bytes=shared_bytes(replace(self.func, body=self.nest)))
+        self.loops: tuple[For, ...] = ()
         self.active = np.ones(count, bool)
+        self.requested: dict[int, tuple[Buffer, float]] = {}
         self.numbers: dict[str, Array] = {}
         stride = 1
         for axis, extent in extents.items():
             self.numbers[axis] = np.arange(count) // stride % extent
             stride *= extent
-        self.stored = {id(n): written_buffers(n.body) for n in walk(self.nest) if isinstance(n, For)}
-        self.synced = {id(n) for n in walk(self.nest) if isinstance(n, For) and any(map(sync_scope, walk(n.body)))}
+        loops = [n for n in walk(self.nest) if isinstance(n, For)]
+        self.stored = {id(loop): written_buffers(loop.body) for loop in loops}
+        self.synced = {id(loop) for loop in loops if any(map(sync_scope, walk(loop.body)))}
+
+    def account(self) -> KernelAccount:
         self.visit(self.nest)
-        self.found.memory_bytes = sum(min(bytes_, self._nbytes(buffer)) for buffer, bytes_ in self.requested.values())
+        self.found.memory_bytes = sum(min(nbytes, self._nbytes(buffer)) for buffer, nbytes in self.requested.values())
         return self.found
 
     def _nbytes(self, buffer: Buffer) -> float:
@@ -213,17 +221,14 @@ class _Kernel:
         self.active = outside
 
     def _branches(self, stmt: IfThenElse) -> None:
-        """Visit both branches with the threads that take them; a condition on a loop variable counts as true."""
+        """Visit the branches with the threads that take them; a condition on a loop variable counts as true."""
         loops = {id(loop.var) for loop in self.loops}
-        outside = self.active
-        if not any(id(n) in loops for n in walk(stmt.condition)):
-            taken = np.broadcast_to(np.asarray(self.values(stmt.condition), bool), outside.shape)
-            self.active = outside & taken
-        if self.active.any():
-            self.visit(stmt.then_case)
-        self.active = outside & ~self.active if self.active is not outside else outside
-        if stmt.else_case is not None and self.active.any():
-            self.visit(stmt.else_case)
+        varies = any(id(n) in loops for n in walk(stmt.condition))
+        outside, taken = self.active, np.asarray(varies or self.values(stmt.condition), bool)
+        for branch, active in ((stmt.then_case, outside & taken), (stmt.else_case, outside & ~taken)):
+            self.active = active
+            if branch is not None and active.any():
+                self.visit(branch)
         self.active = outside
 
     def _allocate(self, buffer: Buffer) -> None:
@@ -255,7 +260,8 @@ class _Kernel:
             elif isinstance(node, BinaryOp) and dt.is_float(node.a.dtype) and id(node) not in fused:
                 self._issue(self._count(self.loops), is_float=True)
             elif isinstance(node, Call) and dt.is_float(node.dtype):
-                self._issue((1 if node.op == "fma" else SPECIAL_INSTRUCTIONS) * self._count(self.loops), is_float=True)
+                slots = 1 if node.op in SIMPLE_CALLS else SPECIAL_INSTRUCTIONS
+                self._issue(slots * self._count(self.loops), is_float=True)
 
     def _call(self, call: Call) -> None:
         """Count a barrier, or the accesses and operations of an instruction."""
