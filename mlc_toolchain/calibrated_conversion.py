@@ -13,6 +13,7 @@ from mlc_toolchain.bit_allocation import allocate, bits_per_weight, mixture_part
 from mlc_toolchain.calibrated_weights import Calibration
 from mlc_toolchain.calibration import (
     MANY_TOKENS,
+    OWN_TEXTS,
     SCHEME,
     TOKENS,
     CalibratedModel,
@@ -23,11 +24,13 @@ from mlc_toolchain.channel_scaling import scale_channels
 from mlc_toolchain.checkpoint_config import checkpoint_config
 from mlc_toolchain.conversion_plan import Conversion, describe, plan_weights
 from mlc_toolchain.conversion_run import run_conversion
+from mlc_toolchain.generation_defaults import generation_defaults
 from mlc_toolchain.mixed_bits import Mixture, MixtureRow
 from mlc_toolchain.output_layout import OutputFormat
 from mlc_toolchain.progress import Progress, silent
 from mlc_toolchain.sensitivity import CoarseWeights, measured_units
 from mlc_toolchain.source import resolve_source
+from mlc_toolchain.source_tokenizer import source_tokenizer
 from model_zoo import registry
 from quantization.schemes import Scheme, get_scheme, mixture_name
 
@@ -77,15 +80,23 @@ def most_tokens(options: ConvertOptions, scheme: Scheme) -> int:
 def _calibrated_model(
     text: str, conversion: Conversion, options: ConvertOptions, scratch: Path, progress: Progress
 ) -> tuple[CalibratedModel, Sequence[int]]:
-    """The model in 8 bits, written to ``scratch``, and the token ids of a text."""
-    source = resolve_source(options.source)
-    ids, where = calibration_ids(text, source, most_tokens(options, conversion.scheme))
+    """The model in 8 bits, written to ``scratch``, and the token ids of a text.
+
+    With "auto" and statistics of many numbers, texts that the model writes are read, too.
+    """
+    source, most = resolve_source(options.source), most_tokens(options, conversion.scheme)
+    ids, where = calibration_ids(text, source, most)
     architecture = registry.get(conversion.model.model_type)
     config = architecture.config.from_hf(checkpoint_config(source))
     folder = scratch / "model"
     run_conversion(plan_weights(describe(architecture, config, SCHEME), SCHEME, conversion.reader), folder)
-    LOG.info("calibrating on %d tokens of %s", len(ids), where)
-    return CalibratedModel(architecture, small_chunks(config), folder, progress), ids
+    model = CalibratedModel(architecture, small_chunks(config), folder, progress)
+    own: list[int] = []
+    if text == "auto" and most > TOKENS:
+        defaults = generation_defaults({}, checkpoint_config(source), source_tokenizer(source))
+        own = model.own_text([defaults.bos_token_id] * OWN_TEXTS)
+    LOG.info("calibrating on %d tokens of %s and %d of the model's own", len(ids), where, len(own))
+    return model, [*own, *ids]
 
 
 def _chosen_mixture(

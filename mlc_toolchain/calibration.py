@@ -27,6 +27,7 @@ from mlc_runtime.library import Library
 from mlc_runtime.weights import TensorCache
 from mlc_toolchain.calibrated_weights import Calibration, StoredArrays
 from mlc_toolchain.library_metadata import model_metadata
+from mlc_toolchain.own_text import sampled
 from mlc_toolchain.progress import Progress, Step, silent
 from mlc_toolchain.source_base import ModelSource
 from mlc_toolchain.source_tokenizer import source_tokenizer
@@ -44,6 +45,7 @@ TOKENS = 2048
 """Tokens of a text that mean squares are taken over; ``docs/accuracy.md`` compares them with more."""
 MANY_TOKENS = 8192
 """Tokens for statistics of more numbers: matrices X^T X, largest magnitudes, divergences of mixtures."""
+OWN_TEXTS = 8  # texts of PART tokens that the model writes, together
 PART = 512  # tokens that are read from an empty cache
 PRODUCT_BYTES = 1 << 30  # size of the matrices X^T X that are summed in one pass over the text
 
@@ -102,6 +104,16 @@ class CalibratedModel:
         rows = self._totals(largest_magnitudes, self.names, ids, combine=np.maximum)
         return Calibration({}, {}, _source(ids), {name: row.max() for name, row in rows.items()})
 
+    def own_text(self, first: Sequence[int]) -> list[int]:
+        """Token ids of texts of PART tokens that the model writes after each of the first tokens, at most OWN_TEXTS."""
+
+        def progress(place: int) -> None:
+            self.progress(Step("write", len(first) * place, len(first) * PART, "tokens"))
+
+        with self.decoder(None) as decoder:
+            made: list[int] = sampled(decoder, first, PART, progress).reshape(-1).tolist()
+        return made
+
     @cached_property
     def names(self) -> list[str]:
         return Observer(self.architecture.model(self.config), SCHEME, self.architecture.quantization).names
@@ -144,15 +156,18 @@ class CalibratedModel:
         return totals
 
     @contextmanager
-    def decoder(self, results: Results) -> Iterator[Decoder]:
-        """Compile the model with a function FUNCTION that has these results; closed at the end of the block."""
+    def decoder(self, results: Results | None) -> Iterator[Decoder]:
+        """Compile the model; closed at the end of the block.
+
+        results: those of its function FUNCTION; None for a model without it that decodes batches instead.
+        """
         model = Decoder(Library(self._build(results)), TensorCache(self.folder))
         try:
             yield model
         finally:
             model.close()
 
-    def _build(self, results: Results) -> Path:
+    def _build(self, results: Results | None) -> Path:
         model = self.architecture.model(self.config)
         observer = Observer(model, SCHEME, self.architecture.quantization)
         states = tuple(self.architecture.states(self.config, "float32"))
@@ -164,10 +179,15 @@ class CalibratedModel:
             )
         hidden = functions[HIDDEN_STATES]
 
-        def observed(*arguments: Any) -> list[Tensor]:
-            return results(lambda: model.logits(hidden.call(*arguments)), observer)  # type: ignore[attr-defined]
+        exported = {"embed": functions["embed"]}
+        if results is None:
+            exported |= {name: functions[name] for name in ("decode", "batch_decode")}
+        else:
 
-        exported = {"embed": functions["embed"], FUNCTION: replace(hidden, call=observed)}
+            def observed(*arguments: Any) -> list[Tensor]:
+                return results(lambda: model.logits(hidden.call(*arguments)), observer)  # type: ignore[attr-defined]
+
+            exported[FUNCTION] = replace(hidden, call=observed)
         mod, parameters = model.export(spec.ModuleSpec(exported))
         infos = tuple(ParameterInfo(name, p.shape, p.dtype) for name, p in parameters.items())
         described = ExportedModel(mod, infos, states, self.architecture, self.config)
@@ -195,8 +215,8 @@ def _source(ids: Sequence[int]) -> dict[str, Any]:
 
 
 def small_chunks(config: Any) -> Any:
-    """The configuration for texts of PART tokens, one at a time."""
-    sizes = {"prefill_chunk_size": PART, "max_batch_size": 1, "context_window_size": PART}
+    """The configuration for texts of PART tokens that are read one at a time and written together."""
+    sizes = {"prefill_chunk_size": PART, "max_batch_size": OWN_TEXTS, "context_window_size": PART}
     known = {f.name for f in fields(config)}
     return replace(config, **{name: size for name, size in sizes.items() if name in known})
 

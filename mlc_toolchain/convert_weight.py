@@ -42,10 +42,11 @@ class ConvertOptions:
     """Options of ``convert_weight``. source: see ``resolve_source``; weights: folder of the weights, "auto": source.
 
     f32_storage: "raw" stores float32 tensors exactly; "bf16" rounds them to bfloat16, as mlc_llm does.
-    calibration: a text file on which activations are measured, "auto" for Python's language reference, None for no
-    calibration. imatrix: an importance matrix of llama.cpp, instead of a text. method: one of
-    CHOICE_METHODS. bits: average bits per parameter of the whole model; the bits beyond those of ``quantization`` go to
-    the weights where they reduce the divergence most, measured on the calibration text.
+    calibration: a text file on which activations are measured, "auto" for Python's language reference and, where many
+    tokens are read, texts that the model writes, None for no calibration. imatrix: an importance matrix of llama.cpp,
+    instead of a text. method: one of CHOICE_METHODS. bits: average bits per parameter of the whole model; the bits
+    beyond those of ``quantization`` go to the weights where they reduce the divergence most, measured on the
+    calibration text.
     report: file for a report with the quantization error of every parameter, which costs a second pass; HTML if its
     suffix is .html, else JSON.
     lora_adapter: folder of a PEFT adapter to merge into the weights. device: "cpu", or "auto" for the same.

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from mlc_errors import MLCError, UsageError
+from mlc_toolchain import calibrated_conversion
 from mlc_toolchain import calibration as calibration_module
 from mlc_toolchain.calibrated_conversion import most_tokens
 from mlc_toolchain.calibrated_weights import Calibration, encode_calibrated
@@ -169,6 +170,17 @@ def test_means_of_squares_need_fewer_tokens_than_other_statistics(source, tmp_pa
     assert most_tokens(options(source, tmp_path, **more), SCHEMES[scheme]) == tokens
 
 
+def test_texts_that_the_model_writes_are_read_too(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(calibrated_conversion, "MANY_TOKENS", 2560)
+    monkeypatch.setattr(calibrated_conversion, "OWN_TEXTS", 2)
+    chosen = options(source, tmp_path / "out", calibration="auto", method="gptq")
+    with calibrated(plan_conversion(chosen), chosen) as conversion:
+        recorded = conversion.calibration.source
+    documentation, where = calibration_ids("auto", resolve_source(str(source / "hf")), 2560)
+    assert where == "Python's language reference"
+    assert recorded["tokens"] == len(documentation) + 2 * 512 == 3584
+
+
 def test_no_more_than_the_given_number_of_tokens_is_read(source):
     ids, where = calibration_ids(str(source / "text"), resolve_source(str(source / "hf")), 512)
     assert (len(ids), where) == (512, str(source / "text"))
@@ -242,6 +254,9 @@ def test_layers_of_every_kind_of_decoder_are_observed(name, tmp_path, monkeypatc
         model.calibrate([1] * 512, feedback=False)
     sums = [info for info in built[0]["calibrate"].ret_info.fields if info.ndim == 1]
     assert len(sums) >= len(model.names) - 1  # a token table that is no head multiplies nothing
+    with pytest.raises(ZeroDivisionError):
+        model.own_text([1])
+    assert "batch_decode" in built[1]
 
 
 @pytest.mark.parametrize("name", ["bert", "t5", "eagle", "medusa", "mimo_mtp"])
