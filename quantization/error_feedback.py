@@ -15,7 +15,9 @@ from quantization import group
 from quantization.scale_search import middles
 from quantization.schemes import Scheme
 
-DAMPING = 0.01  # share of the mean diagonal that is added to the diagonal (the paper's section 3.3)
+DAMPING = 0.2
+"""Share of the mean diagonal that is added to the diagonal, for inputs of other texts (the paper: 0.01; see
+``docs/performance.md``, "Calibration")."""
 SPAN, PART = 128, 32  # block sizes in columns
 ROWS = 4096  # rows of a weight processed at a time, in float32
 INVERTED = 256  # triangular matrices up to this size are inverted directly
