@@ -144,6 +144,9 @@ IQ4_NL = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 1
 E2M1 = (-12, -8, -6, -4, -3, -2, -1, 0, 0, 1, 2, 3, 4, 6, 8, 12)
 """Twice the values of E2M1, the 4-bit float of MXFP4 and NVFP4 (OCP 2023, "Microscaling Formats (MX)", 5.3.3)."""
 
+LEVELS4 = (-127, -99, -76, -57, -41, -28, -16, -5, 5, 16, 28, 41, 57, 76, 99, 127)
+"""Symmetric levels 127 sinh(1.75 x) / sinh(1.75) with x evenly from -1 to 1: denser around 0, as IQ4_NL's."""
+
 LEVELS3, LEVELS2 = (-127, -76, -42, -13, 13, 42, 76, 127), (-127, -35, 35, 127)
 """Symmetric levels with the least squared error of normally distributed weights in groups of 32 and 16."""
 
@@ -167,6 +170,7 @@ SCHEMES = {
         Scheme("q6f16_3", "group", "float16", 6, 32, rounding="float32", search=True),
         replace(_NL, name="q2f16_nl", bits=2, group=16, values=LEVELS2, byte_scales=True),
         replace(_NL, name="q3f16_nl", bits=3, values=LEVELS3, byte_scales=True),
+        replace(_NL, name="q4f16_nl8", values=LEVELS4, byte_scales=True),
         _NL,
         _FP4,
         replace(_FP4, name="q4f16_nvfp4", group=16),

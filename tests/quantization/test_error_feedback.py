@@ -31,7 +31,8 @@ def reference(weight, hessian, scales, levels):
 
 
 @pytest.mark.parametrize(
-    ("name", "span"), [("q4f16_3", 128), ("q4f16_nl", 128), ("q4f16_nl", 16), ("q5f16_3", 40), ("q3f16_nl", 128)]
+    ("name", "span"),
+    [("q4f16_3", 128), ("q4f16_nl", 128), ("q4f16_nl", 16), ("q5f16_3", 40), ("q3f16_nl", 128), ("q4f16_nl8", 128)],
 )
 def test_codes_are_those_of_the_paper(name, span, monkeypatch):
     monkeypatch.setattr(error_feedback, "SPAN", span)

@@ -64,7 +64,8 @@ def test_the_documented_error_of_the_codebook():
 
 
 @pytest.mark.parametrize(
-    ("name", "error"), [("q5f16_3", 0.040), ("q6f16_3", 0.020), ("q3f16_nl", 0.161), ("q2f16_nl", 0.313)]
+    ("name", "error"),
+    [("q5f16_3", 0.040), ("q6f16_3", 0.020), ("q4f16_nl8", 0.080), ("q3f16_nl", 0.161), ("q2f16_nl", 0.313)],
 )
 def test_the_documented_errors_of_more_bits(name, error):
     scheme, weights = SCHEMES[name], np.random.default_rng(2).standard_normal((256, 1024)).astype(np.float16)

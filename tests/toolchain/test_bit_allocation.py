@@ -12,7 +12,9 @@ def layers(kind, numbers):
     return tuple(f"model.layers.{i}.{kind}.weight" for i in numbers)
 
 
-@pytest.mark.parametrize(("name", "bits"), [("q4f16_nl", 4.5), ("q5f16_3", 5.5), ("q6f16_3", 6.5), ("q8f16_1", 8.5)])
+@pytest.mark.parametrize(
+    ("name", "bits"), [("q4f16_nl8", 4.25), ("q4f16_nl", 4.5), ("q5f16_3", 5.5), ("q6f16_3", 6.5), ("q8f16_1", 8.5)]
+)
 def test_bits_of_a_weight(name, bits):
     assert bits_per_weight(SCHEMES[name]) == bits
 
