@@ -98,10 +98,10 @@ def compile_command(
     assembly; .ll LLVM IR. MODEL is a folder with mlc-chat-config.json (the output of gen_config), that file,
     or HF://owner/name[@revision] of such a folder.
     """
+    gc.set_threshold(COLLECT_AFTER)
     from mlc_toolchain.compile import CompileOptions, compile_model
 
     gc.freeze()
-    gc.set_threshold(COLLECT_AFTER)
     if enable_subgroups:
         raise UsageError("--enable-subgroups concerns WebGPU, which is no target of this compiler")
     options = CompileOptions(

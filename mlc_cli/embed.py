@@ -76,7 +76,7 @@ def embed(
 
 def _check(output: Path | None, pooling: str | None) -> None:
     """Raise MLCError for options that no model can follow, before one is prepared."""
-    from mlc_runtime.embedding import POOLINGS
+    from mlc_runtime.embedding_settings import POOLINGS
 
     if pooling is not None and pooling not in POOLINGS:
         raise UsageError(f"--pooling: got {pooling!r}; expected one of {', '.join(POOLINGS)}")

@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from mlc_runtime.arrays import dtype_of
+from mlc_runtime.dtypes import dtype_of
 from mlc_runtime.model import CompiledModel
 from mlc_runtime.model_spec import PagedKVSpec
 

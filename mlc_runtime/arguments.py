@@ -11,15 +11,8 @@ from typing import Any
 import numpy as np
 
 from mlc_errors import MLCError, ResourceError, UsageError
-from mlc_runtime.arrays import (
-    device_name,
-    dtype_of,
-    from_dlpack,
-    is_on_cpu,
-    tensor_dtype,
-    to_tensor,
-    tvm_ffi,
-)
+from mlc_runtime.arrays import device_name, from_dlpack, is_on_cpu, to_tensor, tvm_ffi
+from mlc_runtime.dtypes import dtype_of, tensor_dtype
 from mlc_runtime.memory import HOST, Array, HostMemory
 from mlc_runtime.metadata import Arguments, FunctionSpec, Result, ScalarSpec, TensorSpec
 from mlc_runtime.shapes import evaluate, matches, solve

@@ -1,4 +1,4 @@
-"""Arrays for compiled functions: aligned allocation, data types by name, conversion to TVM FFI tensors."""
+"""Arrays for compiled functions: aligned allocation, conversion to TVM FFI tensors."""
 
 from __future__ import annotations
 
@@ -7,23 +7,16 @@ import mmap
 from collections.abc import Sequence
 from math import prod
 
-import ml_dtypes
 import numpy as np
 
 from mlc_errors import MLCError, ResourceError
 
+from .dtypes import DLPACK_CODES, IN_BYTES, dtype_of
 from .ffi import tvm_ffi
 
 ALIGNMENT = 64
 _MAP_NORESERVE = 0x4000  # Linux; mmap names it from Python 3.13 on
 
-# DLPack type codes of the data types that numpy itself cannot export.
-_DLPACK_CODES = {"bfloat16": 4, "float8_e4m3fn": 10, "float8_e5m2": 12}
-_IN_BYTES = {"int4": "int8", "uint4": "uint8"}  # one element in each byte, in numpy as in compiled code
-DTYPES = (
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "float32", "float64", *_DLPACK_CODES, *_IN_BYTES),
-)
 # Byte offsets: of flags and dl_tensor in DLManagedTensorVersioned, of device and dtype.code in DLTensor.
 _FLAGS_OFFSET, _DLTENSOR_OFFSET, _DEVICE_OFFSET, _DTYPE_OFFSET = 24, 32, 8, 20
 _READ_ONLY = 1
@@ -39,21 +32,9 @@ _capsule_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_c
 )
 
 
-def dtype_of(name: str) -> np.dtype:
-    """The numpy data type with the given name; bfloat16, 8-bit floats and 4-bit integers come from ml_dtypes."""
-    if name not in DTYPES:
-        raise MLCError(f"unknown data type {name!r}; expected one of {', '.join(DTYPES)}")
-    return np.dtype(getattr(ml_dtypes, name) if name in _DLPACK_CODES or name in _IN_BYTES else name)
-
-
 # Keyed by dtype: computing ``dtype.name`` takes longer than the rest of the conversion of a small array.
-_CODES = {dtype_of(name): code for name, code in _DLPACK_CODES.items()}
-_BYTES = {dtype_of(name): np.dtype(byte) for name, byte in _IN_BYTES.items()}
-
-
-def tensor_dtype(name: str) -> str:
-    """The data type of tensors with elements of type ``name``: 4-bit integers are stored one per byte."""
-    return _IN_BYTES.get(name, name)
+_CODES = {dtype_of(name): code for name, code in DLPACK_CODES.items()}
+_BYTES = {dtype_of(name): np.dtype(byte) for name, byte in IN_BYTES.items()}
 
 
 def aligned_empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:

@@ -12,7 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from mlc_errors import MLCError, UsageError
-from mlc_runtime.arrays import aligned_empty, dtype_of
+from mlc_runtime.arrays import aligned_empty
+from mlc_runtime.dtypes import dtype_of
 from mlc_runtime.image_table import ImageTable
 from mlc_runtime.memory import Array
 from mlc_runtime.metadata import TensorSpec

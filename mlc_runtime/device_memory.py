@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from mlc_errors import ResourceError
-from mlc_runtime.arrays import aligned_empty, device_tensor, dtype_of, is_on_cpu, lazy_zeros, tvm_ffi
+from mlc_runtime.arrays import aligned_empty, device_tensor, is_on_cpu, lazy_zeros, tvm_ffi
+from mlc_runtime.dtypes import dtype_of
 from mlc_runtime.memory import Finish, HostMemory
 from mlc_runtime.mirrors import Mirrors
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from mlc_errors import UsageError
-from mlc_runtime.arrays import dtype_of
 from mlc_runtime.decoder import HIDDEN_STATES
+from mlc_runtime.dtypes import dtype_of
 from mlc_runtime.hidden_states import LOGITS, STEP, HiddenSessions, check_hidden_states
 from mlc_runtime.metadata import TensorSpec
 from mlc_runtime.model import CompiledModel

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from mlc_errors import MLCError, UsageError
 from mlc_files import read_limited
-from mlc_runtime.embedding import EmbeddingSettings
+from mlc_runtime.embedding_settings import EmbeddingSettings
 from mlc_runtime.penalties import Penalties
 from mlc_runtime.sampling import Filters
 

@@ -20,7 +20,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from mlc_files import NO_SUM, SUM_KEY, whole_file
-from mlc_runtime.arrays import ALIGNMENT, dtype_of
+from mlc_runtime.arrays import ALIGNMENT
+from mlc_runtime.dtypes import dtype_of
 from mlc_runtime.model_spec import PackedLayout, ParamSpec
 from mlc_runtime.weight_index import Shard
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from math import prod
 
 from mlc_errors import ResourceError, UsageError
-from mlc_runtime.arrays import dtype_of
+from mlc_runtime.dtypes import dtype_of
 from mlc_runtime.memory import HOST, Array, HostMemory
 from mlc_runtime.model_spec import ModelSpec, PagedKVSpec, RecurrentSpec, StateSpec
 from mlc_runtime.pages import PagedState

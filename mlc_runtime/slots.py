@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlc_runtime.arrays import dtype_of
+from mlc_runtime.dtypes import dtype_of
 from mlc_runtime.memory import HOST, HostMemory
 from mlc_runtime.model_spec import RecurrentSpec
 

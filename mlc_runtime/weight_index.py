@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mlc_errors import MLCError
-from mlc_runtime.arrays import dtype_of
+from mlc_runtime.dtypes import dtype_of
 
 TENSOR_CACHES = ("tensor-cache.json", "ndarray-cache.json")
 """File names of the index of ``params_shard_*.bin``; the second was used until 2025-09."""

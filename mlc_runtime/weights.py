@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from mlc_errors import MLCError
-from mlc_runtime.arrays import aligned_copy, dtype_of
+from mlc_runtime.arrays import aligned_copy
+from mlc_runtime.dtypes import dtype_of
 from mlc_runtime.kept_weights import KeptWeights
 from mlc_runtime.memory import HOST, Array, HostMemory, return_free_memory
 from mlc_runtime.model_spec import ParamSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import count
 from pathlib import Path
@@ -18,6 +18,7 @@ from mlc_compiler.ir.module import IRModule
 from mlc_compiler.nn.kv_cache import KV_DTYPES, CacheError
 from mlc_compiler.optimization import DEFAULT_LEVEL, Optimization
 from mlc_compiler.passes.observe_kernels import ObserveKernels
+from mlc_compiler.schedules.rule import Rule
 from mlc_compiler.target import Target
 from mlc_errors import UnsupportedError, UsageError
 from mlc_files import cannot_write, check_writable
@@ -27,9 +28,7 @@ from mlc_toolchain.chat_config import ChatConfig, read_chat_config, unknown_keys
 from mlc_toolchain.device import find_target
 from mlc_toolchain.library_metadata import model_metadata, params_bytes
 from mlc_toolchain.model_folder import config_path
-from mlc_toolchain.packing import check_keeping, keep_packed
 from mlc_toolchain.progress import Progress, Step, silent
-from mlc_toolchain.tuning import check_tuning, first_rules
 from model_zoo.architecture import ModelConfig
 from model_zoo.config_check import SIZE_LIMIT
 from model_zoo.registry import ExportedModel, export_model, get, resolve
@@ -124,11 +123,17 @@ def compile_model(options: CompileOptions, progress: Progress = silent) -> Compi
     check_options(options)
     _check_output(options)
     if options.keep_weights:
+        from mlc_toolchain.packing import check_keeping, keep_packed  # the runtime takes 0.1 s to import
+
         check_keeping(options.output, find_target(options.device, options.host)[0], options.model)
     source = source_of(options)
     config, machine, optimization, exported = source.config, source.machine, source.optimization, source.exported
     _make_writable(options.output)
-    rules = first_rules(options.tune, exported.mod, machine, optimization, progress)
+    rules: Sequence[Rule] = ()
+    if options.tune:
+        from mlc_toolchain.tuning import first_rules  # with the spaces of all targets
+
+        rules = first_rules(options.tune, exported.mod, machine, optimization, progress)
 
     started = count()
 
@@ -215,7 +220,10 @@ def check_options(options: CompileOptions) -> None:
     find_linker(host_target(machine).arch)
     _optimization(options.opt, machine)
     parse_overrides(options.overrides)
-    check_tuning(options.tune, machine, Optimization.parse(options.opt))
+    if options.tune:
+        from mlc_toolchain.tuning import check_tuning  # with the spaces of all targets
+
+        check_tuning(options.tune, machine, Optimization.parse(options.opt))
     for kind in options.emit:
         if kind not in EMIT_KINDS:
             raise UsageError(f"--emit: got {kind!r}; expected one of {', '.join(EMIT_KINDS)}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mlc_errors import MLCError
-from mlc_runtime.arrays import dtype_of
+from mlc_runtime.dtypes import dtype_of
 from mlc_runtime.metadata import parsed, read_metadata
 
 SAME = (

@@ -82,6 +82,8 @@ LATE_ON_PURPOSE = {
         "mlc_toolchain.calibrated_conversion",
     ),  # only calibration needs the code generators
     ("mlc_toolchain.prepare", "mlc_toolchain.checkpoint_config"),  # likewise
+    ("mlc_toolchain.compile", "mlc_toolchain.packing"),  # most compilations need no runtime,
+    ("mlc_toolchain.compile", "mlc_toolchain.tuning"),  # and no back ends of other targets
     ("quantization.kernels", "quantization.jit"),  # nothing is compiled for a checkpoint that is refused
     ("mlc_toolchain.prepare_plan", "mlc_toolchain.hub_model"),
     (

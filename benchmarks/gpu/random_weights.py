@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mlc_runtime.arrays import dtype_of
+from mlc_runtime.dtypes import dtype_of
 from mlc_runtime.model_spec import ParamSpec
 from mlc_runtime.weight_index import TensorRecord
 from mlc_runtime.weights import TensorCache

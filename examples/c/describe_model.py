@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mlc_errors import UnsupportedError
 from mlc_runtime import LLM
-from mlc_runtime.arrays import dtype_of
+from mlc_runtime.dtypes import dtype_of
 from mlc_runtime.model_spec import PagedKVSpec
 from mlc_runtime.weights import TensorCache
 

@@ -10,7 +10,7 @@ import pytest
 
 from mlc_errors import MLCError, UsageError
 from mlc_runtime import LLM
-from mlc_runtime.embedding import EmbeddingSettings
+from mlc_runtime.embedding_settings import EmbeddingSettings
 from tests.runtime.fake_library import HIDDEN_STATES, FakeLibrary, metadata, write_folder
 
 VOCAB = 258

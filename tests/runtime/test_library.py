@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from mlc_errors import MLCError
 from mlc_runtime.arguments import ArgumentError
-from mlc_runtime.arrays import aligned_empty, dtype_of, to_tensor, tvm_ffi
+from mlc_runtime.arrays import aligned_empty, to_tensor, tvm_ffi
+from mlc_runtime.dtypes import dtype_of
 from mlc_runtime.library import Context
 from mlc_runtime.shapes import evaluate
 from tests.runtime.fake_library import FakeLibrary, tensor

@@ -17,7 +17,8 @@ import torch
 
 from mlc_compiler import Library, build, parse
 from mlc_errors import MLCError
-from mlc_runtime.arrays import DTYPES, as_numpy
+from mlc_runtime.arrays import as_numpy
+from mlc_runtime.dtypes import DTYPES
 from tests.compiler.api.junk import array, change
 
 HEAD = """

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from mlc_runtime.arrays import DTYPES, dtype_of, to_tensor
+from mlc_runtime.arrays import to_tensor
+from mlc_runtime.dtypes import DTYPES, dtype_of
 from tests.compiler.api.c_abi import DLTensor
 
 SIZES = (0, 1, 1, 2, 2, 3, 3, 4, 5, 8, 17)

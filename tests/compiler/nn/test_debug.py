@@ -20,7 +20,8 @@ from mlc_compiler.relax.ops import OperatorError
 from mlc_compiler.target import Target
 from mlc_compiler.verifier import verify
 from mlc_runtime import debug
-from mlc_runtime.arrays import dtype_of, tvm_ffi
+from mlc_runtime.arrays import tvm_ffi
+from mlc_runtime.dtypes import dtype_of
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
 

@@ -19,7 +19,8 @@ from mlc_compiler.driver import build_library
 from mlc_compiler.optimization import Optimization
 from mlc_compiler.pipeline import entries, run_passes
 from mlc_compiler.target import Target
-from mlc_runtime.arrays import dtype_of, tvm_ffi
+from mlc_runtime.arrays import tvm_ffi
+from mlc_runtime.dtypes import dtype_of
 from mlc_runtime.library import Library
 from mlc_runtime.model_spec import model_spec
 from tests.compiler.backends.cpu.aarch64_process import Process
