@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,15 +16,17 @@ from .codegen.link import find_linker
 from .codegen.linked import linked_objects
 from .codegen.native import compile_modules
 from .codegen.outputs import ASSEMBLY, LLVM_IR, check_output, write_output
+from .codegen.workers import shared
+from .ir.forks import BackgroundChecks
 from .ir.garbage import paused_collections
 from .ir.module import IRModule
 from .ir.recursion import deep_recursion
 from .optimization import Optimization
-from .passes.base import Pass
 from .passes.observe_kernels import ObserveKernels
 from .pipeline import PhaseTimes, pipeline, run_passes
+from .relax.nodes import Function
 from .schedules.rule import Rule
-from .target import Target
+from .target import Target, available_cores
 from .tir.nodes import PrimFunc
 from .verifier import VerifyError
 
@@ -76,15 +79,17 @@ def build_library(
     find_linker(host.arch)  # fail early
     progress("passes")
     passes = pipeline(target, optimization, first_rules, observe)
-    lowered = _lowered(mod, passes, times=times, dump=dump, check=check)
-    linked = linked_objects(lowered, target, host)
-    progress("code generation")
-    device_texts: dict[str, str] = {}
-    modules = emit_llvm(lowered, target, metadata(lowered), device_texts)
-    assembly, llvm_ir = "asm" in emit or output.suffix == ASSEMBLY, "llvm" in emit or output.suffix == LLVM_IR
-    native = _timed(
-        times, "codegen", lambda: compile_modules(modules, host, assembly=assembly, llvm_ir=llvm_ir, prefix=prefix)
-    )
+    shared().start(_most_kernels(mod))
+    with _internal_errors(), BackgroundChecks(available_cores()) as checks:
+        lowered = run_passes(mod, passes, times=times, dump=dump, check=check, checks=checks)
+        linked = linked_objects(lowered, target, host)
+        progress("code generation")
+        device_texts: dict[str, str] = {}
+        modules = emit_llvm(lowered, target, metadata(lowered), device_texts)
+        assembly, llvm_ir = "asm" in emit or output.suffix == ASSEMBLY, "llvm" in emit or output.suffix == LLVM_IR
+        native = _timed(
+            times, "codegen", lambda: compile_modules(modules, host, assembly=assembly, llvm_ir=llvm_ir, prefix=prefix)
+        )
     progress("linking")
     _timed(times, "link", lambda: write_output(replace(native, objects=(*native.objects, *linked)), output, host))
     texts = {k: t for k, t in (("asm", native.assembly), ("llvm", native.llvm_ir)) if t is not None and k in emit}
@@ -99,7 +104,9 @@ def native_text(mod: IRModule, target: Target, kind: str, optimization: Optimiza
     The first two are host code. Raises UnsupportedError for ``ptx`` when the target is not an NVIDIA GPU.
     """
     device_texts: dict[str, str] = {}
-    modules = emit_llvm(_lowered(mod, pipeline(target, optimization)), target, device_texts=device_texts)
+    with _internal_errors():
+        lowered = run_passes(mod, pipeline(target, optimization))
+    modules = emit_llvm(lowered, target, device_texts=device_texts)
     if kind == "ptx":
         *_, _ = modules
         if not device_texts:
@@ -111,12 +118,18 @@ def native_text(mod: IRModule, target: Target, kind: str, optimization: Optimiza
     return text
 
 
-def _lowered(mod: IRModule, passes: Sequence[Pass], **options: Any) -> IRModule:
-    """Run the passes on the module; ``options`` are those of ``run_passes``."""
+@contextmanager
+def _internal_errors() -> Iterator[None]:
+    """Context manager that raises a VerifyError as an InternalError."""
     try:
-        return run_passes(mod, passes, **options)
+        yield
     except VerifyError as error:
         raise InternalError(error.message, where=error.where) from error
+
+
+def _most_kernels(mod: IRModule) -> int:
+    """An upper bound of the number of kernels: every binding and every tensor function makes one at most."""
+    return len(mod.of_type(PrimFunc)) + sum(len(func.bindings) for func in mod.of_type(Function).values())
 
 
 def _timed(times: PhaseTimes, name: str, work: Callable[[], Result]) -> Result:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from functools import partial
+from itertools import groupby, islice
 from pathlib import Path
 
 from mlc_errors import MLCError
 
 from .backends import backend_of
-from .ir.forks import at_once
+from .ir.forks import BackgroundChecks, at_once
 from .ir.module import IRModule
 from .ir.recursion import deep_recursion
 from .ir.visitor import walk
@@ -51,7 +52,7 @@ from .target import Target, available_cores
 from .tir.nodes import PrimFunc
 
 _DEFAULT = Optimization()
-NODES_WORTH_A_PROCESS = 2000  # minimum number of IR nodes in tensor functions for which processes are forked
+NODES_WORTH_A_PROCESS = 2000  # minimum number of IR nodes to work on for which processes are forked
 
 
 def entries() -> tuple[Pass, ...]:
@@ -129,20 +130,21 @@ def run_passes(
     times: PhaseTimes | None = None,
     dump: Path | None = None,
     check: Callable[[IRModule], None] | None = None,
+    checks: BackgroundChecks | None = None,
 ) -> IRModule:
     """Run passes in order.
 
     times: receives the seconds of each pass. dump: a folder to which the module is written before the first and after
     each pass (``script/files.py``). check: called with the module after each pass; an MLCError that it raises gets the
     name of the pass in ``where``. Without these two, consecutive passes over tensor functions run on several functions
-    at once, in as many processes as there are cores.
+    at once, in as many processes as there are cores. checks: verifies large modules while the following passes run.
     """
     if dump is not None:
         dump.mkdir(parents=True, exist_ok=True)
         write_script(dump / "00-input.py", to_text(mod))
     times = times or PhaseTimes()
     for number, steps in enumerate(_groups(passes, together=check is None and dump is None), 1):
-        mod = _run(mod, steps, times)
+        mod = _run(mod, steps, times, checks)
         if check is not None:
             _check_after(steps[-1], mod, check)
         if dump is not None:
@@ -157,11 +159,14 @@ def _groups(passes: Sequence[Pass], together: bool) -> Iterator[Sequence[Pass]]:
         yield from [group] if by_function and together else ((step,) for step in group)
 
 
-def _run(mod: IRModule, steps: Sequence[Pass], times: PhaseTimes) -> IRModule:
+def _run(mod: IRModule, steps: Sequence[Pass], times: PhaseTimes, checks: BackgroundChecks | None) -> IRModule:
     start, spent = time.perf_counter(), PhaseTimes()
     by_function = [step for step in steps if isinstance(step, FunctionPass)]
     if by_function:
         mod = _on_each_function(mod, by_function, spent)
+    elif isinstance(steps[0], Verify) and checks is not None and _is_worth_a_process(mod):
+        checks.start(partial(steps[0].run, mod))
+        spent.add(steps[0].name, 1.0)
     else:
         mod = steps[0].run(mod)
         spent.add(steps[0].name, 1.0)
@@ -190,6 +195,10 @@ def _on_each_function(mod: IRModule, steps: Sequence[FunctionPass], spent: Phase
     for step, seconds in zip(steps, zip(*(each for _, _, each in done), strict=True), strict=False):
         spent.add(step.name, sum(seconds))
     return mod.updated({name: func for name, func, _ in done})
+
+
+def _is_worth_a_process(mod: IRModule) -> bool:
+    return next(islice(walk(tuple(mod.functions.values())), NODES_WORTH_A_PROCESS, None), None) is not None
 
 
 def _check_after(step: Pass, mod: IRModule, check: Callable[[IRModule], None]) -> None:

@@ -144,6 +144,7 @@ def main() -> None:
     """Serve requests until standard input is closed."""
     requests, replies = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
+    initialize()
     while True:
         try:
             request = receive(requests)

@@ -27,7 +27,7 @@ _START = "import sys; sys.path[:] = {path!r}; from mlc_compiler.codegen.llvm_wor
 
 
 class LLVMProcess:
-    """One worker process, started on the first request, and again after it has died."""
+    """One worker process, started on the first request at the latest, and again after it has died."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
@@ -35,7 +35,7 @@ class LLVMProcess:
 
     def run(self, request: Request) -> Reply:
         """Compile in the process. Raises CodegenError when LLVM aborts it, ResourceError where it lacks memory."""
-        process = self._started()
+        process = self.start()
         if process is None:
             return compile_text(request)
         assert process.stdin is not None and process.stdout is not None
@@ -47,8 +47,8 @@ class LLVMProcess:
         assert isinstance(reply, Reply)
         return reply
 
-    def _started(self) -> subprocess.Popen[bytes] | None:
-        """The running process; None when no process can be started."""
+    def start(self) -> subprocess.Popen[bytes] | None:
+        """Start the process if it does not run, and return it; None when no process can be started."""
         if self.process is None and sys.executable:
             command = [sys.executable, "-c", _START.format(path=sys.path)]
             pipe = subprocess.PIPE
@@ -93,15 +93,29 @@ class Workers:
         self.count = min(count or available_cores(), MAX_PROCESSES)
         self.own = threading.local()
         self.all: list[LLVMProcess] = []
+        self.idle: list[LLVMProcess] = []
         self.executor = ThreadPoolExecutor(self.count, "llvm")
+
+    def start(self, processes: int) -> None:
+        """Start worker processes that are missing, up to this number: they load LLVM while this process goes on."""
+        for _ in range(min(processes, self.count) - len(self.all)):
+            self.idle.append(self._new())
+            self.idle[-1].start()
 
     def submit(self, request: Request) -> Future[Reply]:
         return self.executor.submit(self._run, request)
 
+    def _new(self) -> LLVMProcess:
+        process = LLVMProcess()
+        self.all.append(process)
+        return process
+
     def _run(self, request: Request) -> Reply:
         if not hasattr(self.own, "process"):
-            self.own.process = LLVMProcess()
-            self.all.append(self.own.process)
+            try:
+                self.own.process = self.idle.pop()
+            except IndexError:
+                self.own.process = self._new()
         process: LLVMProcess = self.own.process
         return process.run(request)
 
@@ -121,6 +135,9 @@ class ThisProcess(Workers):
     def __init__(self) -> None:
         super().__init__(1)
         self._compile = lru_cache(maxsize=KEPT)(compile_text)
+
+    def start(self, processes: int) -> None:
+        """Do nothing: there are no processes to start."""
 
     def submit(self, request: Request) -> Future[Reply]:
         done: Future[Reply] = Future()

@@ -1,4 +1,4 @@
-"""Parallel map over forked processes, which inherit their inputs and send back pickled results."""
+"""Work in forked processes, which inherit their inputs: a parallel map, whose results are pickled, and checks."""
 
 from __future__ import annotations
 
@@ -42,6 +42,37 @@ def at_once(work: Callable[[Item], Result], items: Sequence[Item], processes: in
         for other in others:
             other.end()
     return [done[i] if i in done else work(item) for i, item in enumerate(items)]
+
+
+class BackgroundChecks:
+    """Checks that run in forked processes while this one goes on.
+
+    Leaving the context waits for them. A check that failed is repeated in this process, so that its error is raised
+    here, in place of any other.
+    """
+
+    def __init__(self, processes: int):
+        self.processes = processes
+        self.running: list[tuple[Callable[[], object], _Fork]] = []
+
+    def start(self, check: Callable[[], object]) -> None:
+        """Start a check, which raises an error when it fails; with one process, run it now."""
+        if self.processes < 2 or not hasattr(os, "fork"):
+            check()
+        else:
+            self.running.append((check, _Fork(lambda: {0: check()})))
+
+    def __enter__(self) -> BackgroundChecks:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            for check, fork in self.running:
+                if not fork.results():
+                    check()
+        finally:
+            for _, fork in self.running:
+                fork.end()
 
 
 class _Queue:

@@ -75,6 +75,17 @@ def test_an_abort_of_llvm_is_an_error(one_process):
     assert compile_modules([text], HOST, workers=one_process).objects[0][:4] == b"\x7fELF"
 
 
+def test_processes_start_before_their_first_module():
+    workers = Workers(3)
+    workers.start(2)
+    workers.start(2)
+    early = [process.process for process in workers.all]
+    assert len(early) == 2 and all(process.poll() is None for process in early)
+    compile_modules(["define i32 @f() { ret i32 0 }"] * 4, HOST, workers=workers)
+    assert set(early) <= {process.process for process in workers.all}
+    workers.stop()
+
+
 def test_an_llvm_without_memory_is_named(monkeypatch):
     """Planted: a worker that ends as LLVM's does."""
     dies = "import os; os.write(2, b'LLVM ERROR: out of memory\\nAllocation failed\\n'); os.abort() # {path}"

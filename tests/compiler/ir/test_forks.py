@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import pickle
+from pathlib import Path
 
 import pytest
 
 from mlc_compiler.ir import forks
-from mlc_compiler.ir.forks import at_once, dumped
+from mlc_compiler.ir.forks import BackgroundChecks, at_once, dumped
 from mlc_compiler.ir.structural import first_difference
 from mlc_compiler.script import parse
 
@@ -64,6 +65,32 @@ def test_what_a_process_cannot_do_or_send_is_done_here():
 
     assert at_once(dies, range(20), 3) == list(range(1, 21))
     assert [made() for made in at_once(lambda x: lambda: x, range(20), 3)] == list(range(20))
+
+
+def fails() -> None:
+    raise ValueError(f"the check fails in {os.getpid()}")
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_check_that_fails_in_the_background_fails_here(processes: int):
+    with pytest.raises(ValueError, match=f"the check fails in {HERE}"), BackgroundChecks(processes) as checks:
+        checks.start(lambda: None)
+        checks.start(fails)
+
+
+def test_a_failed_check_comes_before_the_error_that_it_explains():
+    with pytest.raises(ValueError, match=f"the check fails in {HERE}"), BackgroundChecks(2) as checks:
+        checks.start(fails)
+        raise KeyError("a consequence")
+    with pytest.raises(KeyError, match="no consequence"), BackgroundChecks(2) as checks:
+        checks.start(lambda: None)
+        raise KeyError("no consequence")
+
+
+def test_a_check_runs_beside_this_process(tmp_path: Path):
+    with BackgroundChecks(2) as checks:
+        checks.start(lambda: (tmp_path / "process").write_text(str(os.getpid())))
+    assert int((tmp_path / "process").read_text()) != HERE
 
 
 def test_without_fork_there_is_one_process(monkeypatch: pytest.MonkeyPatch):
