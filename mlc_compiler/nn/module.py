@@ -77,11 +77,14 @@ class Module:
 
     def replace(self, path: str, module: Module) -> None:
         """Replace the sub-module at a dotted path. Raises ParameterError when there is none."""
-        modules = dict(self.named_modules())
-        if not path or path not in modules:
-            raise ParameterError(f"replace: no module {path!r}; there are {', '.join(filter(None, modules)) or 'none'}")
-        outer, _, name = path.rpartition(".")
-        modules[outer].set_child(name, module)
+        *outer, name = path.split(".")
+        parent: Module | None = self
+        for step in outer:
+            parent = None if parent is None else dict(parent.children()).get(step)
+        if parent is None or name not in dict(parent.children()):
+            modules = [known for known, _ in self.named_modules() if known]
+            raise ParameterError(f"replace: no module {path!r}; there are {', '.join(modules) or 'none'}")
+        parent.set_child(name, module)
 
     def set_child(self, name: str, module: Module) -> None:
         """Replace the direct sub-module of that name; see ``children``."""

@@ -197,14 +197,15 @@ def signature(value: Any) -> Any:
         return ("prim", signature(value.value))
     if isinstance(value, Tuple):
         return ("tuple", signature(value.fields))
-    return _info_signature(value.struct_info) if isinstance(value, Expr) else value
+    return info_signature(value.struct_info) if isinstance(value, Expr) else value
 
 
-def _info_signature(info: Any) -> Any:
+def info_signature(info: StructInfo | None) -> Any:
+    """A hashable value, equal for equal structure info (symbolic sizes by identity)."""
     if isinstance(info, TensorStructInfo):
-        return ("tensor", signature(info.shape), info.dtype)
+        return ("tensor", info.shape if info.shape is None else key(info.shape), info.dtype)
     if isinstance(info, TupleStructInfo):
-        return ("tuple", *(_info_signature(f) for f in info.fields))
+        return ("tuple", *(info_signature(f) for f in info.fields))
     if isinstance(info, ShapeStructInfo):
         return ("shape", signature(info.values))
     return (type(info).__name__, signature(getattr(info, "value", None)))

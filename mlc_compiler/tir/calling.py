@@ -12,15 +12,8 @@ from .nodes import Buffer, BufferLoad, BufferStore, PrimFunc
 
 def size_parameters(func: PrimFunc) -> list[Var]:
     """The symbolic sizes of a tensor function's buffers, in order of appearance, without its scalar parameters."""
-    seen = {id(p) for p in func.params if isinstance(p, Var)}
-    sizes = []
-    for buffer in func.buffers:
-        for size in buffer.shape:
-            for var in free_vars(size):
-                if id(var) not in seen:
-                    seen.add(id(var))
-                    sizes.append(var)
-    return sizes
+    scalars = {id(p) for p in func.params if isinstance(p, Var)}
+    return free_vars([buffer.shape for buffer in func.buffers], lambda var: id(var) not in scalars)
 
 
 def scalar_parameters(func: PrimFunc) -> list[Var]:
