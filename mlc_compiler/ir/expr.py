@@ -7,10 +7,10 @@ Nodes are immutable. ``a == b`` builds a comparison node; identity is ``a is b``
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from . import dtype as dt
+from .node import node
 
 INDEX_DTYPE = "int64"
 
@@ -117,7 +117,7 @@ class PrimExpr:
         return cast(dtype, self)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class Var(PrimExpr):
     """A named scalar: loop variable, symbolic size or scalar parameter. Variables are compared by identity."""
 
@@ -128,7 +128,7 @@ class Var(PrimExpr):
         return self.name
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class IntImm(PrimExpr):
     value: int
     dtype: str = INDEX_DTYPE
@@ -143,19 +143,19 @@ class IntImm(PrimExpr):
         return self.value
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class FloatImm(PrimExpr):
     value: float
     dtype: str = "float32"
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class StringImm(PrimExpr):
     value: str
     dtype: str = "handle"
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class Cast(PrimExpr):
     """The value converted to another dtype: floats round to nearest even, float to int truncates."""
 
@@ -163,7 +163,7 @@ class Cast(PrimExpr):
     value: PrimExpr
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class BinaryOp(PrimExpr):
     """``a op b``; both operands have the same dtype. ``//`` and ``%`` round towards minus infinity, as in Python."""
 
@@ -188,13 +188,13 @@ class BinaryOp(PrimExpr):
         raise TypeError(f"a symbolic comparison ({self.op}) has no truth value while the IR is built")
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class Not(PrimExpr):
     value: PrimExpr
     dtype: str = "bool"
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class Select(PrimExpr):
     """``true_value`` where ``condition`` holds, else ``false_value``; both sides may be evaluated."""
 
@@ -207,7 +207,7 @@ class Select(PrimExpr):
         return self.true_value.dtype
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class Let(PrimExpr):
     """``body`` with ``var`` bound to ``value``, which is evaluated once."""
 
@@ -222,7 +222,7 @@ class Let(PrimExpr):
         return self.body.dtype
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class Call(PrimExpr):
     """A named scalar function: ``exp``, ``tanh``, ``fma``, ``if_then_else`` (lazy), a hardware intrinsic."""
 
@@ -302,8 +302,7 @@ def _fits(value: int, dtype: str) -> bool:
 
 
 def _fold(op: str, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
-    if not isinstance(a, IntImm) and not isinstance(b, IntImm):
-        return None
+    """The value of an operator one of whose operands is an integer, where it is known."""
     both_int = isinstance(a, IntImm) and isinstance(b, IntImm)
     if op in _FOLD_COMPARE:
         if both_int:
@@ -356,17 +355,18 @@ def binary(op: str, a: ExprLike, b: ExprLike) -> PrimExpr:
 
     Raises TypeError for arithmetic on truth values.
     """
-    if not isinstance(a, PrimExpr) and isinstance(b, PrimExpr):
-        a = as_expr(a, like=b.dtype)
-    elif not isinstance(b, PrimExpr) and isinstance(a, PrimExpr):
+    if not isinstance(a, PrimExpr):
+        a = as_expr(a, like=b.dtype if isinstance(b, PrimExpr) else None)
+    elif not isinstance(b, PrimExpr):
         b = as_expr(b, like=a.dtype)
-    a, b = as_expr(a), as_expr(b)
-    dtype = a.dtype
-    if dtype != b.dtype:
-        dtype = dt.promote(dtype, b.dtype)
+    if not isinstance(b, PrimExpr):
+        b = as_expr(b)
+    dtype, other = a.dtype, b.dtype
+    if dtype != other:
+        dtype = dt.promote(dtype, other)
         a, b = cast(dtype, a), cast(dtype, b)
     require_defined(op, dtype)
-    folded = _fold(op, a, b)
+    folded = _fold(op, a, b) if isinstance(a, IntImm) or isinstance(b, IntImm) else None
     return BinaryOp(op, a, b) if folded is None else folded
 
 

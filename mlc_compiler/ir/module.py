@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .naming import unique_name
+from .node import node
 from .printable import Printable, with_attr
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class GlobalVar:
     """A reference to a function of the module, by name."""
 

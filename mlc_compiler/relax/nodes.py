@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +13,7 @@ from mlc_errors import MLCError
 from ..ir import dtype as dt
 from ..ir.expr import IntImm, PrimExpr
 from ..ir.module import GlobalVar
+from ..ir.node import node
 from ..ir.printable import Printable, with_attr
 
 
@@ -22,7 +23,7 @@ class StructInfo:
     __slots__ = ()
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class TensorStructInfo(StructInfo):
     """A tensor of ``shape`` (None: unknown, then ``ndim`` may be known) and ``dtype``."""
 
@@ -35,12 +36,12 @@ class TensorStructInfo(StructInfo):
             object.__setattr__(self, "ndim", len(self.shape))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class TupleStructInfo(StructInfo):
     fields: tuple[StructInfo, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class ShapeStructInfo(StructInfo):
     values: tuple[PrimExpr, ...] | None
     ndim: int = -1
@@ -50,13 +51,13 @@ class ShapeStructInfo(StructInfo):
             object.__setattr__(self, "ndim", len(self.values))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class PrimStructInfo(StructInfo):
     dtype: str
     value: PrimExpr | None = None
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class ObjectStructInfo(StructInfo):
     """A value of any other type: an opaque handle."""
 
@@ -68,7 +69,7 @@ class Expr:
     struct_info: StructInfo | None
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class Var(Expr):
     """A graph variable. dataflow: whether it is visible only inside its dataflow block."""
 
@@ -82,7 +83,7 @@ class Var(Expr):
         return self.name
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class Constant(Expr):
     """A tensor known at compile time."""
 
@@ -92,7 +93,7 @@ class Constant(Expr):
     struct_info: StructInfo | None = None
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class ShapeExpr(Expr):
     not_compared: ClassVar[tuple[str, ...]] = ("struct_info",)
 
@@ -100,7 +101,7 @@ class ShapeExpr(Expr):
     struct_info: StructInfo | None = None
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class PrimValue(Expr):
     """A scalar (symbolic or constant) as a graph value."""
 
@@ -110,7 +111,7 @@ class PrimValue(Expr):
     struct_info: StructInfo | None = None
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class StringImm(Expr):
     not_compared: ClassVar[tuple[str, ...]] = ("struct_info",)
 
@@ -118,7 +119,7 @@ class StringImm(Expr):
     struct_info: StructInfo | None = None
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class DataTypeImm(Expr):
     not_compared: ClassVar[tuple[str, ...]] = ("struct_info",)
 
@@ -126,7 +127,7 @@ class DataTypeImm(Expr):
     struct_info: StructInfo | None = None
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class Tuple(Expr):
     not_compared: ClassVar[tuple[str, ...]] = ("struct_info",)
 
@@ -134,7 +135,7 @@ class Tuple(Expr):
     struct_info: StructInfo | None = None
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class TupleGetItem(Expr):
     not_compared: ClassVar[tuple[str, ...]] = ("struct_info",)
 
@@ -143,14 +144,14 @@ class TupleGetItem(Expr):
     struct_info: StructInfo | None = None
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class Op:
     """A graph operator by its registered name: ``add``, ``nn.rms_norm``, ``call_tir``."""
 
     name: str
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class ExternFunc:
     """A function that is registered by name. pure: whether calls of it have no side effects."""
 
@@ -158,7 +159,7 @@ class ExternFunc:
     pure: bool = False
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class Call(Expr):
     """``target(args, attrs)``.
 
@@ -176,7 +177,7 @@ class Call(Expr):
     struct_info: StructInfo | None = None
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class Binding:
     """``var = value``; ``matched`` for ``R.match_cast``: the value's structure info is asserted, not derived."""
 
@@ -185,7 +186,7 @@ class Binding:
     matched: bool = False
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class BindingBlock:
     """Bindings in order. A dataflow block has no side effects; its ``outputs`` are visible after it."""
 
@@ -208,7 +209,7 @@ def _joined(blocks: tuple[BindingBlock, ...]) -> tuple[BindingBlock, ...]:
     return tuple(result)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class Function(Printable):
     """A graph function: parameters, blocks of bindings, the returned value.
 

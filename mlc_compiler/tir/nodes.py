@@ -8,10 +8,11 @@ Lowering removes blocks; loops, stores, lets, conditionals and allocations remai
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, ClassVar
 
 from ..ir.expr import ExprLike, IntImm, PrimExpr, Var, as_expr
+from ..ir.node import node
 from ..ir.printable import Printable, with_attr
 
 SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD = "serial", "parallel", "vectorized", "unroll", "thread_binding"
@@ -19,7 +20,7 @@ LOOP_KINDS = (SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD)
 SCOPES = ("global", "shared", "local", "warp")
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class Buffer:
     """A dense row-major array. ``scope``: global memory, memory shared by a GPU block, registers of one thread, or
     registers of a warp, which only instructions access. ``ZEROED``: scratch memory that is zero before and after."""
@@ -47,7 +48,7 @@ def buffer(
     return Buffer(name, tuple(as_expr(s) for s in shape), dtype, scope)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class BufferLoad(PrimExpr):
     buffer: Buffer
     indices: tuple[PrimExpr, ...]
@@ -63,21 +64,21 @@ class Stmt:
     __slots__ = ()
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class BufferStore(Stmt):
     buffer: Buffer
     value: PrimExpr
     indices: tuple[PrimExpr, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class Evaluate(Stmt):
     """Evaluates an expression, such as an intrinsic call, for its side effect."""
 
     value: PrimExpr
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class LetStmt(Stmt):
     defines: ClassVar[tuple[str, ...]] = ("var",)
 
@@ -86,14 +87,14 @@ class LetStmt(Stmt):
     body: Stmt
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class IfThenElse(Stmt):
     condition: PrimExpr
     then_case: Stmt
     else_case: Stmt | None = None
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class For(Stmt):
     """``for var in [0, extent)``. ``thread``: the GPU index of a ``thread_binding`` loop, such as ``blockIdx.x``."""
 
@@ -107,13 +108,13 @@ class For(Stmt):
     annotations: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class While(Stmt):
     condition: PrimExpr
     body: Stmt
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class SeqStmt(Stmt):
     """Statements in order; nested sequences are flattened."""
 
@@ -129,7 +130,7 @@ ZEROED = "zeroed"
 """Scope of scratch buffers in global memory that are zero on entry to a function and must be zero again on exit."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class Allocate(Stmt):
     """Allocates a buffer for the duration of ``body``, in lowered functions (blocks have ``alloc_buffers``)."""
 
@@ -139,7 +140,7 @@ class Allocate(Stmt):
     body: Stmt
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class Range:
     """``[min, min + extent)``"""
 
@@ -147,7 +148,7 @@ class Range:
     extent: PrimExpr
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class BufferRegion:
     """A box of a buffer that a block reads or writes."""
 
@@ -155,7 +156,7 @@ class BufferRegion:
     region: tuple[Range, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class IterVar:
     """A block's iteration variable over ``[0, extent)``; kind ``S`` spatial, ``R`` reduction."""
 
@@ -166,7 +167,7 @@ class IterVar:
     kind: str
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class Block(Stmt):
     """A computation with its own iteration space. ``init`` runs before the body where all reduction variables are 0."""
 
@@ -187,7 +188,7 @@ class Block(Stmt):
         return any(it.kind == "R" for it in self.iter_vars)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class BlockRealize(Stmt):
     """Executes a block with its variables bound to ``iter_values``; skipped where ``predicate`` is false."""
 
@@ -196,7 +197,7 @@ class BlockRealize(Stmt):
     block: Block
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class PrimFunc(Printable):
     """A tensor function in destination-passing style: takes buffers and scalars, and writes the last buffers.
 

@@ -7,29 +7,30 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...ir import dtype as dt
 from ...ir import expr as ir
 from ...ir.expr import ExprLike, IntImm, PrimExpr, Select, Var, as_expr
+from ...ir.node import node
 from ...ir.recursion import deep_recursion
 from ...ir.shape import Shape
-from ...ir.visitor import walk
+from ...ir.visitor import nodes_of
 from .. import nodes as tir
 from ..nodes import Buffer, BufferLoad
 
 ONE = IntImm(1)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class ReduceAxis(Var):
     """A reduction variable over ``[0, extent)``."""
 
     extent: PrimExpr = ONE
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class Reduce(PrimExpr):
     """A reduction of ``value`` over ``axes`` with initial value ``init``; only as the whole body of a compute."""
 
@@ -113,7 +114,7 @@ class Tensor:
         return elementwise("divide", lambda a, b: a / b, self, other)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@node
 class TensorLoad(BufferLoad):
     """An element of a tensor. In a tensor function it is a load of the tensor's buffer."""
 
@@ -296,7 +297,7 @@ def compute(
     extents = tuple(as_expr(s) for s in shape)
     axes = tuple(Var(axis_name) for axis_name in _axis_names(fcompute, len(extents)))
     body = as_expr(fcompute(*axes))
-    inputs = dict.fromkeys(n.tensor for n in walk(body) if isinstance(n, TensorLoad))
+    inputs = dict.fromkeys(load.tensor for load in nodes_of(body, TensorLoad))
     return Tensor(Buffer(name, extents, body.dtype), axes, body, tuple(inputs), attrs)
 
 
