@@ -11,7 +11,7 @@ from math import gcd
 
 from . import dtype as dt
 from .expr import BinaryOp, Cast, IntImm, PrimExpr, Select, Var, binary, const, is_const
-from .linear import Linear, Terms, factors, of_atom, product, remove_factors, wrapped
+from .linear import Linear, Terms, additive, factors, of_atom, product, remove_factors, wrapped
 from .ranges import Ranges
 
 LARGEST_PRODUCT = 32
@@ -36,14 +36,15 @@ class NormalForm(Ranges):
             return self._linear(expr)
 
     def _linear(self, expr: PrimExpr) -> Linear:
-        if isinstance(expr, IntImm | Var):
-            return of_atom(expr)
         found = self.known.forms.get(id(expr))
         if found is None:
             found = self.known.forms[id(expr)] = expr, self._form_of(expr)
         return found[1]
 
     def _form_of(self, expr: PrimExpr) -> Linear:
+        if isinstance(expr, Var):
+            self._met.add(id(expr))
+            return of_atom(expr)
         found: Linear | None = None
         if isinstance(expr, BinaryOp) and dt.is_int(expr.dtype) and dt.is_signed(expr.dtype):
             found = self._of_operator(expr)
@@ -234,6 +235,13 @@ class NormalForm(Ranges):
         for term in negatives:
             result = BinaryOp("-", result, term)
         return result
+
+    def with_remainders(self, form: Linear) -> Linear:
+        """The form of an int64 expression with remainders as atoms, instead of in terms of quotients."""
+        found = self.known.remainders.get(id(form))
+        if found is None:
+            found = self.known.remainders[id(form)] = form, additive(self.build(form, "int64"))
+        return found[1]
 
     def _fold_mod(
         self, terms: Terms, constant: int, atom: PrimExpr, coefficient: int

@@ -9,7 +9,7 @@ from . import dtype as dt
 from .expr import COMPARISONS, BinaryOp, Cast, ExprLike, IntImm, Not, PrimExpr, Select, Var, as_expr
 from .linear import Key, Linear, factors, key, of_atom, product
 from .normal_form import NormalForm
-from .visitor import walk
+from .visitor import nodes_of
 
 ATTEMPTS = 80
 OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
@@ -64,7 +64,9 @@ class Prover(NormalForm):
             return -self.ranks.get(id(atom), 0)
         found = self.known.ranks.get(id(atom))
         if found is None:
-            rank = max((self.ranks.get(id(n), 0) for n in walk(atom) if isinstance(n, Var)), default=0)
+            variables = [id(var) for var in nodes_of(atom, Var)]
+            self._met.update(variables)
+            rank = max((self.ranks.get(var, 0) for var in variables), default=0)
             found = self.known.ranks[id(atom)] = atom, rank
         return -found[1]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from . import dtype as dt
@@ -12,9 +12,10 @@ from . import intervals as iv
 from .expr import BinaryOp, Cast, ExprLike, IntImm, PrimExpr, Select, Var, as_expr
 from .intervals import UNKNOWN, Interval
 from .linear import Key, Linear, factors
-from .visitor import walk
+from .visitor import nodes_of
 
 _OPEN_ALREADY = nullcontext()
+_NO_LOOPS: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -22,8 +23,9 @@ class Facts:
     """Cached results about expressions, valid under the assumption that certain loops are not empty.
 
     lower_bounds: lower bounds of sizes, by ``id``. forms: linear forms of expressions, by ``id``. intervals: bounds of
-    atoms. proofs: whether forms are nonnegative. ranks: ranks of the innermost loop variables in atoms, by ``id``. Each
-    entry also holds the node that its key is made of, so that the ``id`` stays valid.
+    atoms. proofs: whether forms are nonnegative. ranks: ranks of the innermost loop variables in atoms, by ``id``.
+    remainders: forms with remainders as atoms, by ``id`` of the form. Each entry also holds what its key is made of, so
+    that the ``id`` stays valid.
     """
 
     lower_bounds: Mapping[int, int]
@@ -31,6 +33,23 @@ class Facts:
     intervals: dict[Key, tuple[PrimExpr, Interval]] = field(default_factory=dict)
     proofs: dict[Key, tuple[Linear, bool]] = field(default_factory=dict)
     ranks: dict[int, tuple[PrimExpr, int]] = field(default_factory=dict)
+    remainders: dict[int, tuple[Linear, Linear]] = field(default_factory=dict)
+
+
+class _Query:
+    """Context in which certain loops are assumed not to be empty, see ``Ranges._query``."""
+
+    __slots__ = ("nonempty", "ranges")
+
+    def __init__(self, ranges: Ranges, nonempty: frozenset[int]):
+        self.ranges = ranges
+        self.nonempty = nonempty
+
+    def __enter__(self) -> None:
+        self.ranges.assume(self.nonempty)
+
+    def __exit__(self, *_: object) -> None:
+        self.ranges.assume(None)
 
 
 class Ranges(ABC):
@@ -40,7 +59,7 @@ class Ranges(ABC):
     its loop, where the extent is at least 1. Index arithmetic, on variables and numbers, is assumed not to overflow;
     arithmetic on data may wrap around, and is simplified only where its bounds exclude that.
 
-    Results are cached, for each set of loops assumed not to be empty, until another range is declared.
+    Results are cached, for each set of loops assumed not to be empty, until a range that they depend on is declared.
     """
 
     def __init__(self, ranges: Mapping[Var, ExprLike] | None = None, least: int = 0):
@@ -49,6 +68,7 @@ class Ranges(ABC):
         self.ranks: dict[int, int] = {}
         self.keep: list[Var] = []
         self.least = least
+        self._met: set[int] = set()
         self._symbolic: set[int] = set()
         self._facts: dict[frozenset[int], Facts] = {}
         self._nonempty: frozenset[int] | None = None
@@ -75,11 +95,15 @@ class Ranges(ABC):
         self._remember(var)
 
     def _remember(self, var: Var) -> None:
-        """Keep the variable alive, since it is looked up by ``id``, and assign its rank (inner loops rank higher)."""
+        """Keep the variable alive, since it is looked up by ``id``, and assign its rank (inner loops rank higher).
+
+        Cached results are dropped if the variable was looked up before.
+        """
         self.keep.append(var)
         self.ranks[id(var)] = len(self.keep)
-        self._facts.clear()
-        self.known = self._known()
+        if id(var) in self._met:
+            self._facts.clear()
+            self.known = self._known()
 
     @abstractmethod
     def linear(self, expr: PrimExpr) -> Linear:
@@ -91,17 +115,12 @@ class Ranges(ABC):
 
     def _query(self, *exprs: PrimExpr) -> AbstractContextManager[None]:
         """Context of a query about expressions: inside it, the loops of their variables are assumed not to be empty."""
-        return _OPEN_ALREADY if self._is_open() else self._opened(exprs)
+        return _OPEN_ALREADY if self._is_open() else _Query(self, self._loops_of(exprs))
 
-    @contextmanager
-    def _opened(self, exprs: Iterable[PrimExpr]) -> Iterator[None]:
-        self._nonempty = self._loops_of(exprs)
-        self.known = self._known()
-        try:
-            yield
-        finally:
-            self._nonempty = None
-            self.known = self._known()
+    def assume(self, nonempty: frozenset[int] | None) -> None:
+        """Use the results that hold if these loops are not empty; None ends the query."""
+        self._nonempty = nonempty
+        self.known = self._facts.get(nonempty or _NO_LOOPS) or self._known()
 
     def _is_open(self) -> bool:
         """Whether a query is in progress, or none is needed because all loops have constant extents."""
@@ -109,11 +128,11 @@ class Ranges(ABC):
 
     def _loops_of(self, exprs: Iterable[PrimExpr]) -> frozenset[int]:
         """The ``id`` of each variable in the expressions whose loop has a symbolic extent."""
-        return frozenset(id(n) for n in walk(tuple(exprs)) if isinstance(n, Var) and id(n) in self._symbolic)
+        return frozenset(self._symbolic.intersection(map(id, nodes_of(exprs, Var))))
 
     def _known(self) -> Facts:
         """The cache for the assumptions of the current query; outside of a query nothing is assumed."""
-        nonempty = self._nonempty or frozenset()
+        nonempty = self._nonempty or _NO_LOOPS
         if nonempty not in self._facts:
             self._facts[nonempty] = Facts(self._size_bounds(nonempty))
         return self._facts[nonempty]
@@ -123,6 +142,7 @@ class Ranges(ABC):
     def is_index(self, expr: PrimExpr) -> bool:
         """Whether an expression is arithmetic on variables and numbers, not on data."""
         if isinstance(expr, Var):
+            self._met.add(id(expr))
             return self.values[id(expr)][1] if id(expr) in self.values else dt.is_int(expr.dtype)
         if isinstance(expr, BinaryOp):
             return self.is_index(expr.a) and self.is_index(expr.b)
@@ -183,6 +203,7 @@ class Ranges(ABC):
         return UNKNOWN if self.is_index(atom) else iv.of_dtype(atom.dtype)
 
     def _var_bounds(self, var: Var) -> Interval:
+        self._met.add(id(var))
         if id(var) in self.values:
             return self.values[id(var)][0]
         if id(var) in self.extents:
@@ -233,6 +254,7 @@ class Ranges(ABC):
     def _add_lower_bound(self, bounds: dict[int, int], expr: PrimExpr, low: int) -> None:
         """Add the lower bounds of variables that ``expr >= low`` implies."""
         if isinstance(expr, Var):
+            self._met.add(id(expr))
             if id(expr) in self.extents:
                 self._add_lower_bound(bounds, self.extents[id(expr)], low + 1)
             bounds[id(expr)] = max(low, bounds.get(id(expr), self.least))
@@ -263,4 +285,7 @@ class Ranges(ABC):
             return self._is_size(expr.a) and self._is_size(expr.b)
         if isinstance(expr, IntImm):
             return expr.value >= 0
-        return isinstance(expr, Var) and id(expr) not in self.values and self.least >= 0 and expr.dtype == "int64"
+        if not isinstance(expr, Var):
+            return False
+        self._met.add(id(expr))
+        return id(expr) not in self.values and self.least >= 0 and expr.dtype == "int64"

@@ -9,7 +9,7 @@ from . import dtype as dt
 from .expr import COMPARISONS, BinaryOp, Cast, ExprLike, IntImm, Let, Not, PrimExpr, Select, Var, as_expr, binary, cast
 from .linear import Linear, key
 from .proofs import Prover
-from .visitor import Rewriter, walk
+from .visitor import Rewriter, nodes_of
 
 __all__ = ["Analyzer", "Linear", "key", "simplify"]
 
@@ -22,6 +22,8 @@ class Analyzer(Prover):
     def simplify(self, expr: ExprLike) -> PrimExpr:
         """An equal expression that has no more nodes."""
         whole = as_expr(expr)
+        if isinstance(whole, IntImm | Var):
+            return whole
         with self._query(whole):
             return _Simplifier(self)(whole)
 
@@ -54,7 +56,7 @@ class _Simplifier(Rewriter):
     def _shorter(self, node: PrimExpr) -> PrimExpr:
         """The expression of the linear form, unless it has more nodes than ``node`` with simplified children."""
         built = self.analyzer.build(self.analyzer.linear(node), node.dtype)
-        if _length(built) <= _length(node):
+        if isinstance(built, IntImm | Var) or _length(built) <= _length(node):
             return built
         if isinstance(node, Cast):
             return cast(node.dtype, self(node.value))
@@ -88,7 +90,7 @@ class _Simplifier(Rewriter):
 
 
 def _length(expr: PrimExpr) -> int:
-    return sum(1 for n in walk(expr) if isinstance(n, BinaryOp | Cast | IntImm | Var))
+    return len(nodes_of(expr, BinaryOp, Cast, IntImm, Var))
 
 
 def simplify(expr: ExprLike, ranges: Mapping[Var, ExprLike] | None = None) -> PrimExpr:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from operator import attrgetter, is_, itemgetter
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from .expr import BinaryOp, Cast, PrimExpr, Var, binary, cast
 
@@ -117,6 +117,43 @@ def walk(node: Any) -> Iterator[Any]:
             yield item
         if backwards is not None:
             stack += backwards(item)
+
+
+class _Search(dict[type, tuple[bool, Getter | None]]):
+    """Table for ``nodes_of``: whether a class is searched for, and the getter of what its values contain, reversed."""
+
+    def __init__(self, kinds: tuple[type, ...]):
+        self.kinds = kinds
+        self.enters_expressions = any(issubclass(kind, PrimExpr) for kind in kinds)
+
+    def __missing__(self, cls: type) -> tuple[bool, Getter | None]:
+        entered = self.enters_expressions or not issubclass(cls, PrimExpr)
+        self[cls] = step = issubclass(cls, self.kinds), _traversals[cls].backwards if entered else None
+        return step
+
+
+_searches: dict[tuple[type, ...], _Search] = {}
+
+Node = TypeVar("Node")
+
+
+def nodes_of(node: Any, *kinds: type[Node]) -> list[Node]:
+    """The nodes of some classes in a tree, in the order of ``walk``, which is slower.
+
+    kinds: classes of expressions, or of what only statements contain; expressions are not entered for the latter.
+    """
+    search = _searches.get(kinds)
+    if search is None:
+        search = _searches[kinds] = _Search(kinds)
+    found, stack = [], [node]
+    while stack:
+        item = stack.pop()
+        wanted, backwards = search[type(item)]
+        if wanted:
+            found.append(item)
+        if backwards is not None:
+            stack += backwards(item)
+    return found
 
 
 def depth(node: Any) -> int:
@@ -251,13 +288,10 @@ def substitute(node: Any, mapping: Mapping[Any, Any]) -> Any:
 
 def free_vars(node: Any, keep: Callable[[Var], bool] = lambda _: True) -> list[Var]:
     """The distinct variables in an expression for which ``keep`` is true, in order of first occurrence."""
-    seen: dict[int, Var] = {}
-    for item in walk(node):
-        if isinstance(item, Var) and keep(item):
-            seen.setdefault(id(item), item)
-    return list(seen.values())
+    distinct = {id(var): var for var in nodes_of(node, Var)}
+    return [var for var in distinct.values() if keep(var)]
 
 
 def uses(node: Any, var: PrimExpr) -> bool:
     """Whether ``var`` (by identity) occurs in ``node``."""
-    return any(item is var for item in walk(node))
+    return any(item is var for item in nodes_of(node, type(var)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..ir.expr import BinaryOp, PrimExpr, Var, is_const, without_casts
 from ..ir.module import IRModule
-from ..ir.visitor import walk
+from ..ir.visitor import nodes_of, walk
 from ..relax import nodes as rx
 from ..relax.dataflow import tir_call
 from ..tir import nodes as tir
@@ -96,7 +96,7 @@ def _block_pattern(block: tir.Block) -> str:
         return OPAQUE
     if len(spatial) < len(block.iter_vars):
         return MATMUL if _is_matmul(block, store) else REDUCTION
-    loads = [n for n in walk(store.value) if isinstance(n, tir.BufferLoad)]
+    loads = nodes_of(store.value, tir.BufferLoad)
     if any(load.buffer is store.buffer for load in loads):
         return OPAQUE
     return max((_access(load, spatial) for load in loads), key=INJECTIVE_PATTERNS.index, default=ELEMENTWISE)

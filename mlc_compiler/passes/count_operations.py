@@ -10,7 +10,7 @@ from ..ir.expr import BinaryOp, IntImm, PrimExpr, const, product
 from ..ir.module import IRModule
 from ..ir.simplify import simplify
 from ..ir.structural import structural_equal
-from ..ir.visitor import free_vars, walk
+from ..ir.visitor import free_vars, nodes_of
 from ..script.printer import script
 from ..tir.calling import scalar_parameters
 from ..tir.nodes import Block, Buffer, BufferLoad, BufferStore, PrimFunc
@@ -50,7 +50,7 @@ def _counted(func: PrimFunc) -> PrimFunc:
 
 def _operations(func: PrimFunc) -> int | str | None:
     """The number of operations as an int or text; None where there are none or the number is unknown."""
-    blocks = [node for node in walk(func.body) if isinstance(node, Block) and node.is_reduction]
+    blocks = [block for block in nodes_of(func.body, Block) if block.is_reduction]
     count: PrimExpr = const(0, "int64")
     for block in blocks:
         count = count + product(it.extent for it in block.iter_vars) * _of_an_iteration(block)
@@ -58,7 +58,7 @@ def _operations(func: PrimFunc) -> int | str | None:
 
 
 def _of_an_iteration(block: Block) -> int:
-    operations = (n for n in walk(block.body) if isinstance(n, BinaryOp) and n.op in _ARITHMETIC)
+    operations = [n for n in nodes_of(block.body, BinaryOp) if n.op in _ARITHMETIC]
     return sum(dt.is_float(node.dtype) for node in operations)
 
 
@@ -74,11 +74,9 @@ def _text(count: PrimExpr, func: PrimFunc) -> int | str | None:
 def _gathered(func: PrimFunc) -> dict[str, tuple[int | str, int]]:
     """See ``CountOperations``. Slices of computed buffers count as those of the parameters that they are made of."""
     counts: dict[int, PrimExpr | None] = {}  # by buffer; None: all slices
-    for block in reversed(
-        [node for node in walk(func.body) if isinstance(node, Block) and not holds_blocks(node.body)]
-    ):
-        stores = [node for node in walk(block.body) if isinstance(node, BufferStore)]
-        for load in (node for node in walk(block.body) if isinstance(node, BufferLoad) and node.indices):
+    for block in reversed([block for block in nodes_of(func.body, Block) if not holds_blocks(block.body)]):
+        stores = nodes_of(block.body, BufferStore)
+        for load in [load for load in nodes_of(block.body, BufferLoad) if load.indices]:
             count = _slices(load, block) if block.is_reduction else _of_result(load, stores, counts)
             known = counts.setdefault(id(load.buffer), count)
             if not _same(known, count):
@@ -95,7 +93,7 @@ def _gathered(func: PrimFunc) -> dict[str, tuple[int | str, int]]:
 def _slices(load: BufferLoad, block: Block) -> PrimExpr | None:
     """The number of indices of the first axis, if they depend on data."""
     first = load.indices[0]
-    if not any(isinstance(node, BufferLoad) for node in walk(first)):
+    if not nodes_of(first, BufferLoad):
         return None
     used = {id(v) for v in free_vars(first)}
     return product(it.extent for it in block.iter_vars if id(it.var) in used)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ir.expr import IntImm, PrimExpr
 from ..ir.simplify import Analyzer
-from ..ir.visitor import walk
+from ..ir.visitor import nodes_of
 from ..tir.nodes import Buffer, BufferLoad, BufferStore, PrimFunc
 
 
@@ -18,10 +18,10 @@ def reads_halves(func: PrimFunc, source: Buffer) -> bool:
     if not isinstance(width, IntImm) or width.value % 2:
         return False
     half, halves = width.value // 2, set()
-    for store in (n for n in walk(func.body) if isinstance(n, BufferStore)):
+    for store in nodes_of(func.body, BufferStore):
         if not _is_equal(store.buffer.shape[-1:], (IntImm(half),)):
             return False
-        for load in (n for n in walk(store.value) if isinstance(n, BufferLoad)):
+        for load in nodes_of(store.value, BufferLoad):
             at = [d for d in ((0, half) if load.buffer is source else (0,)) if _is_shifted(load, store, d)]
             if not at:
                 return False

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from ..ir import dtype as dt
 from ..ir.expr import IntImm, Var
-from ..ir.visitor import free_vars, walk
+from ..ir.visitor import free_vars, nodes_of
 from ..tir.calling import scalar_parameters
 from ..tir.leading_axes import LeadingAxes
 from ..tir.nodes import PARALLEL, THREAD, ZEROED, Allocate, Buffer, For, PrimFunc, Stmt
@@ -34,7 +34,7 @@ class LiftAllocs(FunctionPass):
 
 def lift_allocs(func: PrimFunc) -> PrimFunc:
     """Apply :class:`LiftAllocs` to one function."""
-    kinds = {n.kind for n in walk(func.body) if isinstance(n, For)}
+    kinds = {n.kind for n in nodes_of(func.body, For)}
     lift = _Lift(sizes={id(v) for v in scalar_parameters(func)}, kinds=kinds)
     body = lift(func.body)
     if not lift.lifted:
@@ -84,7 +84,7 @@ class _Lift(LeadingAxes):
         if node.buffer.scope == "local" and any(loop.kind == THREAD for loop in self.around):
             return False
         wanted = self.kinds & ({THREAD} if self.around else {THREAD, PARALLEL})
-        return bool(wanted) and any(isinstance(n, For) and n.kind in wanted for n in walk(node.body))
+        return bool(wanted) and any(n.kind in wanted for n in nodes_of(node.body, For))
 
 
 def _is_large(buffer: Buffer) -> bool:

@@ -9,8 +9,9 @@ from typing import Any
 
 from ..ir.expr import BinaryOp, IntImm, PrimExpr, conjuncts, const, is_const, logical_and
 from ..ir.simplify import Analyzer, simplify
-from ..ir.visitor import Rewriter, substitute, uses, walk
+from ..ir.visitor import Rewriter, nodes_of, substitute, uses
 from ..tir.guards import tighten_loops
+from ..tir.liveness import Touched
 from ..tir.nodes import (
     UNROLLED,
     VECTORIZED,
@@ -33,7 +34,7 @@ from ..tir.regions import accesses
 from ..tir.schedule.caching import STORAGE_ALIGN
 from ..tir.schedule.reduction import decompose_reduction
 from ..tir.schedule.tree import ScheduleError, loops_above, paths
-from ..tir.scratch import Alignment, Touched, place_scratch
+from ..tir.scratch import Alignment, place_scratch
 from ..tir.threads import merge_nested_threads
 from .base import FunctionPass
 
@@ -63,7 +64,7 @@ def lower_blocks(func: PrimFunc, guarded: frozenset[int] = frozenset()) -> PrimF
     touched = Touched()
     for buffer in reversed(lowering.allocs):
         body = place_scratch(body, buffer, lowering.alignments.get(id(buffer), ()), touched)
-    whole = {id(n.buffer) for n in walk(body) if isinstance(n, Allocate)}
+    whole = {id(n.buffer) for n in nodes_of(body, Allocate)}
     if whole & lowering.unguarded:
         return lower_blocks(func, guarded | (whole & lowering.unguarded))
     return replace(func, body=merge_nested_threads(body))
@@ -187,7 +188,7 @@ class _Lower(Rewriter):
 
 def holds_blocks(body: Stmt) -> bool:
     """Whether a statement contains blocks."""
-    return any(isinstance(n, BlockRealize) for n in walk(body))
+    return bool(nodes_of(body, BlockRealize))
 
 
 def _corners(block: Block) -> tuple[list[BufferLoad], list[BufferLoad]] | None:

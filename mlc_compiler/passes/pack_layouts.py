@@ -10,7 +10,7 @@ from ..ir import expr as ir
 from ..ir.expr import IntImm, PrimExpr, Var, const, logical_and
 from ..ir.module import GlobalVar, IRModule
 from ..ir.structural import structural_equal
-from ..ir.visitor import walk
+from ..ir.visitor import nodes_of, walk
 from ..relax.dataflow import is_op
 from ..relax.nodes import (
     Binding,
@@ -153,7 +153,7 @@ def _accepts_layout(func: object, position: int) -> bool:
     """Whether a reader of a weight can read another layout: its shape is constant and its address is not taken."""
     assert isinstance(func, PrimFunc)
     buffer = func.buffers[position]
-    addresses = [n for n in walk(func.body) if isinstance(n, ir.Call) and n.op == "address_of"]
+    addresses = [n for n in nodes_of(func.body, ir.Call) if n.op == "address_of"]
     taken = any(n is buffer for n in walk(addresses))
     return all(isinstance(s, IntImm) for s in buffer.shape) and not taken
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..ir.expr import BinaryOp, Cast, IntImm, PrimExpr, Var, without_casts
 from ..ir.simplify import Analyzer
-from ..ir.visitor import walk
+from ..ir.visitor import nodes_of, walk
 from ..target import Target
 from ..tir.calling import step_along
 from ..tir.index_map import IndexMap
@@ -68,13 +68,13 @@ def analyse(func: PrimFunc) -> Blocks | None:
     """The blocks of a schedulable function; None when it has no root block or no blocks."""
     if not is_root(func.body):
         return None
-    found = [n.block for n in walk(func.body) if isinstance(n, BlockRealize) and n.block.name != "root"]
+    found = [n.block for n in nodes_of(func.body, BlockRealize) if n.block.name != "root"]
     return Blocks(tuple(found)) if found else None
 
 
 def stored_buffer(block: Block) -> Buffer:
     """The buffer of a block's first store; most blocks have only one."""
-    return next(n.buffer for n in walk(block.body) if isinstance(n, BufferStore))
+    return nodes_of(block.body, BufferStore)[0].buffer
 
 
 def inline_intermediates(s: Schedule, names: Sequence[str]) -> None:
@@ -88,7 +88,7 @@ def inline_intermediates(s: Schedule, names: Sequence[str]) -> None:
 
 def contiguous_axis(block: Block) -> int | None:
     """The axis with stride 1 of a block's only load, when the last axis has a stride other than 0 and 1; else None."""
-    loads = [n for n in walk(block.body) if isinstance(n, BufferLoad)]
+    loads = nodes_of(block.body, BufferLoad)
     variables = [it.var for it in block.iter_vars]
     if len(loads) != 1 or len(variables) < 2:
         return None

@@ -8,7 +8,7 @@ from typing import TypeGuard
 
 from ..ir.expr import BinaryOp, PrimExpr, ceildiv, conjuncts, const, logical_and, maximum, minimum
 from ..ir.simplify import Analyzer, key
-from ..ir.visitor import Rewriter, substitute, uses, walk
+from ..ir.visitor import Rewriter, nodes_of, substitute, uses
 from .nodes import SERIAL, BufferLoad, For, IfThenElse, SeqStmt, Stmt
 
 
@@ -65,7 +65,7 @@ def _is_guard(stmt: Stmt | None) -> TypeGuard[IfThenElse]:
     """Whether a statement is an ``if`` without ``else`` whose condition loads no buffer, so that it may be moved."""
     if not isinstance(stmt, IfThenElse) or stmt.else_case is not None:
         return False
-    return not any(isinstance(n, BufferLoad) for n in walk(stmt.condition))
+    return not nodes_of(stmt.condition, BufferLoad)
 
 
 def _guarded(terms: Sequence[PrimExpr], body: Stmt) -> Stmt:

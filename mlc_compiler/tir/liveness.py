@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ..ir.expr import BinaryOp, Call, IntImm, PrimExpr, Var, const, is_const
 from ..ir.simplify import Analyzer
-from ..ir.visitor import children, uses, walk
+from ..ir.visitor import children, nodes_of, uses
 from .intrinsics import find_tensor_intrin
 from .nodes import Allocate, Buffer, BufferLoad, BufferStore, Evaluate, For, IfThenElse, LetStmt, Range, SeqStmt, Stmt
 from .regions import span
@@ -15,27 +16,49 @@ Box = tuple[Range, ...]
 Access = tuple[Box | None, bool]  # (accessed elements, None when not known; is a write)
 
 
+class Touched:
+    """The buffers that statements access, memoized by statement because many queries are about the same one."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[Stmt, frozenset[int]]] = {}
+
+    def touches(self, stmt: Stmt, buffer: Buffer) -> bool:
+        """Whether a lowered statement loads or stores elements of a buffer."""
+        return id(buffer) in self._buffers(stmt)
+
+    def _buffers(self, stmt: Stmt) -> frozenset[int]:
+        if id(stmt) not in self._found:
+            own = {id(load.buffer) for load in nodes_of(_expressions(stmt), BufferLoad)}
+            own |= {id(stmt.buffer)} if isinstance(stmt, BufferStore) else set()
+            self._found[id(stmt)] = stmt, frozenset(own).union(*map(self._buffers, _statements(stmt)))
+        return self._found[id(stmt)][1]
+
+
 def live_box(
-    stmt: Stmt, buffer: Buffer, loops: Mapping[Var, PrimExpr] | None = None, threads: frozenset[int] = frozenset()
+    stmt: Stmt,
+    buffer: Buffer,
+    touched: Touched,
+    loops: Mapping[Var, PrimExpr] | None = None,
+    threads: frozenset[int] = frozenset(),
 ) -> Box | None:
     """The box of all elements of ``buffer`` that a statement accesses; None when it is not known.
 
-    loops: variables and extents of the loops around the statement. threads: those of them (by identity) all of whose
-    iterations count; the others are in one iteration.
+    touched: the buffers that statements access. loops: variables and extents of the loops around the statement.
+    threads: those of them (by identity) all of whose iterations count; the others are in one iteration.
     """
-    finder = _LiveBox(buffer)
+    finder = _LiveBox(buffer, touched)
     for var, extent in (loops or {}).items():
         finder.analyzer.bind(var, extent)
     finder.visit(stmt, {var: extent for var, extent in (loops or {}).items() if id(var) in threads})
     return finder.union() if finder.known and finder.boxes else None
 
 
-def written_before_read(stmt: Stmt, buffer: Buffer) -> bool:
+def written_before_read(stmt: Stmt, buffer: Buffer, touched: Touched) -> bool:
     """Whether every element of ``buffer`` that a statement reads was written earlier in the same execution of it.
 
     Conservative: False when it cannot be proved.
     """
-    checker = _WrittenFirst(buffer)
+    checker = _WrittenFirst(buffer, touched)
     checker.visit(stmt, [])
     return checker.holds
 
@@ -45,9 +68,8 @@ def accesses_of(stmt: Stmt, buffer: Buffer) -> Iterator[Access]:
     if isinstance(stmt, Evaluate) and isinstance(stmt.value, Call) and stmt.value.op.startswith("intrinsic."):
         yield from _instruction(stmt.value, buffer)
         return
-    for child in children(stmt):
-        if isinstance(child, PrimExpr | tuple) and not isinstance(stmt, SeqStmt):
-            yield from ((box, False) for box in _reads(child, buffer))
+    for expr in _expressions(stmt):
+        yield from ((box, False) for box in _reads(expr, buffer))
     if isinstance(stmt, BufferStore) and stmt.buffer is buffer:
         yield _point(stmt.indices), True
 
@@ -56,16 +78,14 @@ def _point(indices: Sequence[PrimExpr]) -> Box:
     return tuple(Range(i, IntImm(1)) for i in indices)
 
 
-def _reads(expr: object, buffer: Buffer) -> Iterator[Box | None]:
-    if isinstance(expr, BufferLoad):
-        yield from _reads(expr.indices, buffer)
-        if expr.buffer is buffer:
-            yield _point(expr.indices)
-    elif isinstance(expr, Call) and expr.op == "address_of":
-        yield from (None for n in walk(expr) if isinstance(n, BufferLoad) and n.buffer is buffer)
-    elif isinstance(expr, PrimExpr | tuple):
-        for child in children(expr):
-            yield from _reads(child, buffer)
+def _reads(expr: object, buffer: Buffer) -> list[Box | None]:
+    """The elements of ``buffer`` that an expression reads, load by load; None where it takes an address."""
+    loads = [load for load in nodes_of(expr, BufferLoad) if load.buffer is buffer]
+    if not loads:
+        return []
+    calls = [call for call in nodes_of(expr, Call) if call.op == "address_of"]
+    addressed = {id(load) for load in nodes_of(calls, BufferLoad)}
+    return [None if id(load) in addressed else _point(load.indices) for load in loads]
 
 
 def _instruction(call: Call, buffer: Buffer) -> Iterator[Access]:
@@ -86,30 +106,35 @@ def _instruction(call: Call, buffer: Buffer) -> Iterator[Access]:
     yield from writes
 
 
-def _statements(stmt: Stmt) -> Iterator[Stmt]:
-    for child in children(stmt):
-        if isinstance(child, Stmt):
-            yield child
-        elif isinstance(child, tuple):
-            yield from (c for c in child if isinstance(c, Stmt))
+def _expressions(stmt: Stmt) -> list[PrimExpr | tuple[Any, ...]]:
+    """The expressions directly inside a statement, and tuples of them."""
+    return [] if isinstance(stmt, SeqStmt) else [c for c in children(stmt) if isinstance(c, PrimExpr | tuple)]
+
+
+def _statements(stmt: Stmt) -> Sequence[Stmt]:
+    """The statements directly inside a lowered statement."""
+    return stmt.stmts if isinstance(stmt, SeqStmt) else [c for c in children(stmt) if isinstance(c, Stmt)]
 
 
 def _depends(node: object, hidden: set[int]) -> bool:
     """Whether an expression is unknown outside the analysed statement: it loads a buffer or uses hidden variables."""
-    return any(isinstance(n, BufferLoad) or id(n) in hidden for n in walk(node))
+    return any(isinstance(n, BufferLoad) or id(n) in hidden for n in nodes_of(node, BufferLoad, Var))
 
 
 class _LiveBox:
     """Collects the boxes of all accesses to a buffer, widened over the loops inside the statement."""
 
-    def __init__(self, buffer: Buffer):
+    def __init__(self, buffer: Buffer, touched: Touched):
         self.buffer = buffer
+        self.touched = touched
         self.analyzer = Analyzer()
         self.boxes: list[Box] = []
         self.known = True
 
     def visit(self, stmt: Stmt, inner: dict[Var, PrimExpr | None]) -> None:
         """Visit a statement; ``inner``: the variables defined inside, with their loop extent or None for a let."""
+        if not self.touched.touches(stmt, self.buffer):
+            return
         for box, _ in accesses_of(stmt, self.buffer):
             widened = None if box is None else self._widened(box, inner)
             self.known &= widened is not None
@@ -173,14 +198,17 @@ class _LiveBox:
 class _WrittenFirst:
     """Walks statements in order of execution and tracks the boxes that are definitely written."""
 
-    def __init__(self, buffer: Buffer):
+    def __init__(self, buffer: Buffer, touched: Touched):
         self.buffer = buffer
+        self.touched = touched
         self.analyzer = Analyzer()
         self.holds = True
         self.counting: set[int] = set()  # variables of enclosing loops that are zero at the first execution
 
     def visit(self, stmt: Stmt, known: list[Box]) -> list[Box]:
         """Check a statement that runs after ``known`` was written; return the boxes that it definitely writes."""
+        if not self.touched.touches(stmt, self.buffer):
+            return []
         new: list[Box] = []
         for box, written in accesses_of(stmt, self.buffer):
             if written:
@@ -215,7 +243,7 @@ class _WrittenFirst:
         if stmt.else_case is not None:
             self.visit(stmt.else_case, known)
         self.counting = outer
-        own = [box for box in new if not any(id(n) in zero for n in walk(box))]
+        own = [box for box in new if not any(id(var) in zero for var in nodes_of(box, Var))]
         return own if initial else []
 
     def _over(self, loop: For, box: Box) -> Box | None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from ..ir.expr import BinaryOp, IntImm, Let, PrimExpr, Var, const
 from ..ir.linear import additive
 from ..ir.simplify import Analyzer, Linear, key
-from ..ir.visitor import Rewriter, substitute, walk
+from ..ir.visitor import Rewriter, nodes_of, substitute
 from .nodes import (
     Allocate,
     Block,
@@ -30,22 +30,13 @@ LARGEST = 1 << 62  # upper bound of any loop extent
 
 def accesses(stmt: object) -> tuple[list[BufferLoad], list[BufferStore]]:
     """All buffer loads and stores in a statement, in order of appearance."""
-    loads, stores = [], []
-    for node in walk(stmt):
-        if isinstance(node, BufferLoad):
-            loads.append(node)
-        elif isinstance(node, BufferStore):
-            stores.append(node)
-    return loads, stores
+    return nodes_of(stmt, BufferLoad), nodes_of(stmt, BufferStore)
 
 
 def inner_extents(stmt: object) -> dict[Var, PrimExpr]:
     """Extents of the loops and of the block variables inside a statement."""
-    extents: dict[Var, PrimExpr] = {}
-    for node in walk(stmt):
-        if isinstance(node, For | IterVar):
-            extents[node.var] = node.extent
-    return extents
+    nodes: list[For | IterVar] = nodes_of(stmt, For, IterVar)
+    return {node.var: node.extent for node in nodes}
 
 
 def span(index: PrimExpr, inner: dict[Var, PrimExpr], analyzer: Analyzer) -> Range | None:
@@ -77,7 +68,7 @@ def span(index: PrimExpr, inner: dict[Var, PrimExpr], analyzer: Analyzer) -> Ran
 
 
 def _is_nonlinear(atom: PrimExpr, inner: Mapping[int, PrimExpr]) -> bool:
-    return not isinstance(atom, Var) and any(isinstance(n, Var) and id(n) in inner for n in walk(atom))
+    return not isinstance(atom, Var) and any(id(var) in inner for var in nodes_of(atom, Var))
 
 
 def _are_digits(form: Linear, inner: Mapping[int, PrimExpr]) -> bool:
@@ -139,9 +130,10 @@ def infer_regions(
     analyzer = Analyzer({v: e for v, e in inner.items()})
     for it in iter_vars:
         analyzer.bind(it.var, it.extent)
-    local = {id(b) for n in walk(body) if isinstance(n, Block) for b in n.alloc_buffers} | {id(b) for b in allocated}
-    local |= {id(n.buffer) for n in walk(body) if isinstance(n, Allocate)}
-    local |= {id(n.var) for n in walk(flat) if isinstance(n, For | LetStmt | Let)}
+    local = {id(b) for n in nodes_of(body, Block) for b in n.alloc_buffers} | {id(b) for b in allocated}
+    local |= {id(n.buffer) for n in nodes_of(body, Allocate)}
+    defining: list[For | LetStmt | Let] = nodes_of(flat, For, LetStmt, Let)
+    local |= {id(n.var) for n in defining}
     writes = _regions([(s.buffer, s.indices) for s in stores], inner, analyzer, local)
     written = {(id(s.buffer), key(s.indices)) for s in stores}
     kept = [ld for ld in loads if reads_back or (id(ld.buffer), key(ld.indices)) not in written]
@@ -160,9 +152,8 @@ def _regions(
         ranges = []
         for index, size in zip(indices, buffer.shape, strict=True):
             found = span(index, inner, analyzer) if inner else Range(index, const(1, index.dtype))
-            known = found and not any(
-                isinstance(n, BufferLoad) or id(n) in local for n in walk((found.min, found.extent))
-            )
+            inside = nodes_of((found.min, found.extent), BufferLoad, Var) if found else ()
+            known = found and not any(isinstance(n, BufferLoad) or id(n) in local for n in inside)
             ranges.append(found if found and known else Range(const(0, size.dtype), size))
         region = BufferRegion(buffer, tuple(ranges))
         identity = (id(buffer), tuple((key(r.min), key(r.extent)) for r in region.region))

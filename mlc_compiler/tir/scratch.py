@@ -10,8 +10,8 @@ from mlc_errors import MLCError
 
 from ..ir.expr import IntImm, PrimExpr, Var, const, is_const
 from ..ir.simplify import Analyzer
-from ..ir.visitor import Rewriter, children, walk
-from .liveness import live_box, written_before_read
+from ..ir.visitor import Rewriter, nodes_of
+from .liveness import Touched, live_box, written_before_read
 from .nodes import (
     PARALLEL,
     SERIAL,
@@ -30,31 +30,11 @@ from .nodes import (
 )
 from .schedule.access import accesses_in
 from .schedule.dependence import is_self_contained
-from .schedule.tree import replace_in, sub_statements
+from .schedule.tree import replace_in
 from .threads import SHARING_AXES, is_bound
 
 Alignment = tuple[int, int, int]
 """(axis, factor, offset): the stride of the axis is ``offset`` modulo ``factor``; see ``Schedule.storage_align``."""
-
-
-class Touched:
-    """The buffers that statements access, memoized by statement because many placements query the same one."""
-
-    def __init__(self) -> None:
-        self._found: dict[int, tuple[Stmt, frozenset[int]]] = {}
-
-    def touches(self, stmt: Stmt, buffer: Buffer) -> bool:
-        """Whether a lowered statement loads or stores elements of a buffer."""
-        return id(buffer) in self._buffers(stmt)
-
-    def _buffers(self, stmt: Stmt) -> frozenset[int]:
-        if id(stmt) not in self._found:
-            nested = sub_statements(stmt)
-            parts = () if isinstance(stmt, SeqStmt) else (c for c in children(stmt) if not isinstance(c, Stmt))
-            own = {id(n.buffer) for n in walk(tuple(parts)) if isinstance(n, BufferLoad)}
-            own |= {id(stmt.buffer)} if isinstance(stmt, BufferStore) else set()
-            self._found[id(stmt)] = stmt, frozenset(own).union(*map(self._buffers, nested))
-        return self._found[id(stmt)][1]
 
 
 def place_scratch(body: Stmt, buffer: Buffer, alignments: Iterable[Alignment], touched: Touched) -> Stmt:
@@ -80,7 +60,7 @@ class _Placement:
         buffer = self.buffer
         if buffer.scope == "shared" and is_bound(body, SHARING_AXES):
             return self._around_threads(body)
-        if isinstance(body, For) and _is_private(body, buffer):
+        if isinstance(body, For) and self._is_private(body):
             self.loops[body.var] = body.extent
             return replace(body, body=self.place(body.body))
         if isinstance(body, SeqStmt):
@@ -93,6 +73,15 @@ class _Placement:
             return replace(body, body=self.place(body.body))
         placed, part = self._compacted(body)
         return Allocate(placed, part)
+
+    def _is_private(self, loop: For) -> bool:
+        """Whether every iteration may have its own buffer: none reads elements that another one wrote.
+
+        SIMD lanes share one buffer, which has an element per lane.
+        """
+        if loop.kind == VECTORIZED or _reads(loop.extent, self.buffer):
+            return False
+        return loop.kind in (PARALLEL, THREAD) or written_before_read(loop.body, self.buffer, self.touched)
 
     def _around_threads(self, loop: For) -> Stmt:
         """Allocate around a loop over threads, in the size that all threads use in an iteration of inner loops."""
@@ -122,7 +111,7 @@ class _Placement:
 
     def _compacted(self, part: Stmt) -> tuple[Buffer, Stmt]:
         """The buffer shrunk to the elements that ``part`` accesses, and aligned, and ``part`` redirected to it."""
-        box = live_box(part, self.buffer, self.loops, frozenset(self.threads))
+        box = live_box(part, self.buffer, self.touched, self.loops, frozenset(self.threads))
         if box is None and not self.alignments:
             return self.buffer, part
         axes = box or tuple(Range(const(0, size.dtype), size) for size in self.buffer.shape)
@@ -148,18 +137,8 @@ def aligned_shape(shape: Sequence[PrimExpr], alignments: Iterable[Alignment]) ->
     return tuple(sizes)
 
 
-def _is_private(loop: For, buffer: Buffer) -> bool:
-    """Whether every iteration may have its own buffer: none reads elements that another one wrote.
-
-    SIMD lanes share one buffer, which has an element per lane.
-    """
-    if loop.kind == VECTORIZED or _reads(loop.extent, buffer):
-        return False
-    return loop.kind in (PARALLEL, THREAD) or written_before_read(loop.body, buffer)
-
-
 def _reads(expr: PrimExpr, buffer: Buffer) -> bool:
-    return any(isinstance(n, BufferLoad) and n.buffer is buffer for n in walk(expr))
+    return any(load.buffer is buffer for load in nodes_of(expr, BufferLoad))
 
 
 class _Shift(Rewriter):

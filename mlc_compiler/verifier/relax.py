@@ -11,7 +11,7 @@ from ..ir.expr import IntImm, PrimExpr
 from ..ir.expr import Var as Symbol
 from ..ir.module import GlobalVar, IRModule
 from ..ir.simplify import simplify
-from ..ir.visitor import free_vars, substitute, walk
+from ..ir.visitor import nodes_of, substitute, walk
 from ..relax.nodes import (
     Binding,
     BindingBlock,
@@ -140,7 +140,7 @@ class _Verifier:
     def _use_symbols(self, node: Any, what: str) -> None:
         if id(node) in self.in_scope:
             return
-        for symbol in free_vars(node):
+        for symbol in nodes_of(node, Symbol):
             if id(symbol) not in self.symbols:
                 self.fail(f"the symbolic size {symbol.name!r} of {what} comes from no parameter and no match_cast")
         if isinstance(node, StructInfo):
@@ -335,7 +335,7 @@ def _fields(info: StructInfo | None, value: Expr | None) -> list[StructInfo | No
 
 def _without_symbols(info: StructInfo | None) -> StructInfo | None:
     """Replace shapes with the callee's symbolic sizes in a parameter's struct info by their rank."""
-    if isinstance(info, TensorStructInfo) and free_vars(info):
+    if isinstance(info, TensorStructInfo) and nodes_of(info, Symbol):
         return TensorStructInfo(None, info.dtype, info.ndim)
     if isinstance(info, TupleStructInfo):
         return TupleStructInfo(tuple(_without_symbols(f) or f for f in info.fields))

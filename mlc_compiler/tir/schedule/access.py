@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ...ir.expr import BinaryOp, Call, IntImm, Let, PrimExpr, Var, conjuncts
 from ...ir.simplify import key
-from ...ir.visitor import substitute, walk
+from ...ir.visitor import nodes_of, substitute
 from ..intrinsics import find_tensor_intrin
 from ..nodes import (
     Allocate,
@@ -57,7 +58,9 @@ class Access:
 
 def accesses_in(stmt: Stmt) -> list[Access]:
     """All buffer accesses in a statement, in order of execution; block variables and lets replaced by their values."""
-    return list(_Collector().stmt(stmt, _Context({})))
+    collector = _Collector()
+    collector.stmt(stmt, _Context({}))
+    return collector.found
 
 
 def is_commutative_update(block: Block) -> bool:
@@ -71,7 +74,7 @@ def update_operand(store: BufferStore) -> PrimExpr | None:
     if not (isinstance(value, BinaryOp) and value.op in REDUCTION_OPS):
         return None
     for own, other in ((value.a, value.b), (value.b, value.a)):
-        if _is_own(own, store) and not any(isinstance(n, BufferLoad) and n.buffer is store.buffer for n in walk(other)):
+        if _is_own(own, store) and not any(load.buffer is store.buffer for load in nodes_of(other, BufferLoad)):
             return other
     return None
 
@@ -80,8 +83,9 @@ def _is_own(expr: PrimExpr, store: BufferStore) -> bool:
     return isinstance(expr, BufferLoad) and expr.buffer is store.buffer and key(expr.indices) == key(store.indices)
 
 
-@dataclass(frozen=True)
-class _Context:
+class _Context(NamedTuple):
+    """The surroundings of a statement, as in ``Access``. env: values of block variables and lets."""
+
     env: Mapping[Var, PrimExpr]
     loops: tuple[For, ...] = ()
     place: tuple[int, ...] = ()
@@ -89,68 +93,87 @@ class _Context:
     blocks: tuple[BlockRealize, ...] = ()
     is_init: bool = False
 
+    def at(self, position: int) -> _Context:
+        """The context of the child at a position."""
+        return self._replace(place=(*self.place, position))
+
+    def under(self, *conditions: PrimExpr) -> _Context:
+        """The context of what runs where the conditions hold."""
+        return self._replace(guards=(*self.guards, *conditions))
+
+    def access(self, buffer: Buffer, box: tuple[Range, ...], is_write: bool, update: bool = False) -> Access:
+        return Access(
+            buffer, box, is_write, self.loops, self.place, self.guards, self.blocks, self.env, update, self.is_init
+        )
+
 
 class _Collector:
-    def stmt(self, s: Stmt, c: _Context) -> Iterator[Access]:
+    def __init__(self) -> None:
+        self.found: list[Access] = []
+
+    def stmt(self, s: Stmt, c: _Context) -> None:
         if isinstance(s, SeqStmt):
             for i, child in enumerate(s.stmts):
-                yield from self.stmt(child, replace(c, place=(*c.place, i)))
+                self.stmt(child, c.at(i))
         elif isinstance(s, For):
-            yield from self.loads(s.extent, c)
-            loop = replace(s, extent=substitute(s.extent, c.env))
-            yield from self.stmt(s.body, replace(c, loops=(*c.loops, loop), place=(*c.place, 0)))
+            self._for(s, c)
         elif isinstance(s, BlockRealize):
-            yield from self._realize(s, c)
+            self._realize(s, c)
         elif isinstance(s, BufferStore):
-            yield from self._store(s, c)
+            self._store(s, c)
         elif isinstance(s, IfThenElse):
-            yield from self._if(s, c)
+            self._if(s, c)
         elif isinstance(s, LetStmt):
-            yield from self.loads(s.value, c)
-            yield from self.stmt(s.body, replace(c, env={**c.env, s.var: substitute(s.value, c.env)}))
+            self.loads(s.value, c)
+            self.stmt(s.body, c._replace(env={**c.env, s.var: substitute(s.value, c.env)}))
         elif isinstance(s, Evaluate):
-            yield from self._evaluate(s, c)
+            self._evaluate(s, c)
         elif isinstance(s, While):
-            yield from self.loads(s.condition, c)
-            yield from self.stmt(s.body, replace(c, guards=(*c.guards, substitute(s.condition, c.env))))
+            self.loads(s.condition, c)
+            self.stmt(s.body, c.under(substitute(s.condition, c.env)))
         elif isinstance(s, Allocate):
-            yield from self.stmt(s.body, c)
+            self.stmt(s.body, c)
 
-    def _realize(self, s: BlockRealize, c: _Context) -> Iterator[Access]:
-        yield from self.loads((s.iter_values, s.predicate), c)
+    def _for(self, s: For, c: _Context) -> None:
+        self.loads(s.extent, c)
+        extent = substitute(s.extent, c.env)
+        loop = s if extent is s.extent else replace(s, extent=extent)
+        self.stmt(s.body, c.at(0)._replace(loops=(*c.loops, loop)))
+
+    def _realize(self, s: BlockRealize, c: _Context) -> None:
+        self.loads((s.iter_values, s.predicate), c)
         values = {it.var: substitute(v, c.env) for it, v in zip(s.block.iter_vars, s.iter_values, strict=True)}
-        guards = (*c.guards, *(substitute(g, c.env) for g in conjuncts(s.predicate)))
-        inner = replace(c, env={**c.env, **values}, guards=guards, blocks=(*c.blocks, s), place=(*c.place, 0))
+        inner = c.under(*[substitute(g, c.env) for g in conjuncts(s.predicate)])
+        inner = inner._replace(env={**c.env, **values}, blocks=(*c.blocks, s))
         if s.block.init is not None:
-            yield from self.stmt(s.block.init, replace(inner, is_init=True))
-        yield from self.stmt(s.block.body, replace(inner, place=(*c.place, 1)))
+            self.stmt(s.block.init, inner.at(0)._replace(is_init=True))
+        self.stmt(s.block.body, inner.at(1))
 
-    def _if(self, s: IfThenElse, c: _Context) -> Iterator[Access]:
-        yield from self.loads(s.condition, c)
+    def _if(self, s: IfThenElse, c: _Context) -> None:
+        self.loads(s.condition, c)
         condition = substitute(s.condition, c.env)
-        yield from self.stmt(s.then_case, replace(c, guards=(*c.guards, condition), place=(*c.place, 0)))
+        self.stmt(s.then_case, c.under(condition).at(0))
         if s.else_case is not None:
-            otherwise = BinaryOp("==", condition, IntImm(0, "bool"))
-            yield from self.stmt(s.else_case, replace(c, guards=(*c.guards, otherwise), place=(*c.place, 1)))
+            self.stmt(s.else_case, c.under(BinaryOp("==", condition, IntImm(0, "bool"))).at(1))
 
-    def _store(self, s: BufferStore, c: _Context) -> Iterator[Access]:
+    def _store(self, s: BufferStore, c: _Context) -> None:
         own = update_operand(s) is not None
         update = own and bool(c.blocks) and is_commutative_update(c.blocks[-1].block)
-        for access in self.loads((s.value, s.indices), c):
-            yield replace(access, update=update) if own and access.buffer is s.buffer else access
-        box = tuple(Range(substitute(i, c.env), IntImm(1)) for i in s.indices)
-        yield replace(_access(s.buffer, box, True, c), update=update)
+        self.loads((s.value, s.indices), c, s.buffer if update else None)
+        self.found.append(c.access(s.buffer, _points(s.indices, c.env), True, update))
 
-    def loads(self, node: object, c: _Context) -> Iterator[Access]:
-        env = dict(c.env)
-        for part in walk(node):
+    def loads(self, node: object, c: _Context, updated: Buffer | None = None) -> None:
+        """Add the loads of an expression; those of ``updated`` belong to a commutative update."""
+        env = c.env
+        parts: list[BufferLoad | Let] = nodes_of(node, BufferLoad, Let)
+        for part in parts:
             if isinstance(part, Let):
-                env[part.var] = substitute(part.value, env)
-            elif isinstance(part, BufferLoad):
-                yield _access(part.buffer, tuple(Range(substitute(i, env), IntImm(1)) for i in part.indices), False, c)
+                env = {**env, part.var: substitute(part.value, env)}
+            else:
+                self.found.append(c.access(part.buffer, _points(part.indices, env), False, part.buffer is updated))
 
-    def _evaluate(self, s: Evaluate, c: _Context) -> Iterator[Access]:
-        """Yield the accesses of a call: an instruction reads its operands and writes the first ones; a hint has none.
+    def _evaluate(self, s: Evaluate, c: _Context) -> None:
+        """Add the accesses of a call: an instruction reads its operands and writes the first ones; a hint has none.
 
         Other calls may read and write all their buffers.
         """
@@ -164,19 +187,20 @@ class _Collector:
                 box = tuple(Range(substitute(m, c.env), e) for m, e in zip(load.indices, extents, strict=True))
             else:
                 box = tuple(Range(IntImm(0), size) for size in load.buffer.shape)
-            yield _access(load.buffer, box, False, c)
+            self.found.append(c.access(load.buffer, box, False))
             if instruction is None or i < instruction.written:
-                yield _access(load.buffer, box, True, c)
+                self.found.append(c.access(load.buffer, box, True))
 
 
-def _access(buffer: Buffer, box: tuple[Range, ...], is_write: bool, c: _Context) -> Access:
-    return Access(buffer, box, is_write, c.loops, c.place, c.guards, c.blocks, c.env, False, c.is_init)
+def _points(indices: Sequence[PrimExpr], env: Mapping[Var, PrimExpr]) -> tuple[Range, ...]:
+    """The box of one element, with variables replaced by their values."""
+    return tuple([Range(index, IntImm(1)) for index in substitute(tuple(indices), env)])
 
 
 def _operands(call: PrimExpr) -> Iterator[tuple[BufferLoad, tuple[PrimExpr, ...]]]:
     """The operands of a call: loads whose addresses it takes, with the extents of the box if given, and elements."""
     addressed: set[int] = set()
-    for node in walk(call):
+    for node in nodes_of(call, Call, BufferLoad):
         if isinstance(node, Call) and node.op == "address_of" and isinstance(node.args[0], BufferLoad):
             addressed.add(id(node.args[0]))
             yield node.args[0], node.args[1:]

@@ -8,9 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from ...ir.expr import BinaryOp, Call, IntImm, PrimExpr, Select, Var, const, maximum, minimum
-from ...ir.linear import additive
 from ...ir.simplify import Analyzer, Linear, key
-from ...ir.visitor import substitute, walk
+from ...ir.visitor import nodes_of, substitute
 from ..nodes import BufferLoad
 
 Key = tuple[Any, ...]
@@ -20,7 +19,7 @@ Extents = Mapping[Var, PrimExpr]
 
 def mentions(node: object, ids: set[int] | frozenset[int]) -> bool:
     """Whether one of the variables (by identity) occurs in ``node``."""
-    return any(isinstance(n, Var) and id(n) in ids for n in walk(node))
+    return any(id(var) in ids for var in nodes_of(node, Var))
 
 
 @lru_cache(maxsize=256)
@@ -191,13 +190,15 @@ class Equation:
     high: int | None = 0
 
 
-def equal_variables(equations: Sequence[Equation], varying: Sequence[Var], analyzer: Analyzer) -> set[int] | None:
+def equal_variables(
+    equations: Sequence[Equation], varying: Sequence[Var], analyzer: Analyzer, wanted: Var | None = None
+) -> set[int] | None:
     """Identities of the varying variables that are equal in all pairs of assignments that satisfy the equations.
 
     Other variables have the same value in both assignments. None when no pair satisfies the equations. Conservative:
-    variables for which equality cannot be proved are left out.
+    variables for which equality cannot be proved are left out. wanted: once it is known to be equal, no more is proved.
     """
-    return _Solver(equations, varying, analyzer).solve()
+    return _Solver(equations, varying, analyzer).solve(wanted)
 
 
 @dataclass
@@ -217,13 +218,15 @@ class _Solver:
         self.forms = [form for e in equations for form in self._forms(e)]
         self.impossible = False
 
-    def solve(self) -> set[int] | None:
+    def solve(self, wanted: Var | None) -> set[int] | None:
         progress = True
         while progress and not self.impossible:
             before = (len(self.open), len(self.known))
             for a, b, equation in self.forms:
                 self._equation(a, b, equation)
             self._join_divisions()
+            if wanted is not None and id(wanted) in self.varying and id(wanted) not in self.open:
+                return set(self.varying) - self.open
             progress = bool(self.open) and (len(self.open), len(self.known)) != before
         if self.impossible or any(self._is_disproved(e) for e in self.equations):
             return None
@@ -235,7 +238,7 @@ class _Solver:
         b = a if e.b is e.a else self.analyzer.linear(e.b)
         yield a, b, e
         if any(isinstance(atom, BinaryOp) for form in (a, b) for atom, _ in form.terms.values()):
-            yield additive(self.analyzer.build(a, "int64")), additive(self.analyzer.build(b, "int64")), e
+            yield self.analyzer.with_remainders(a), self.analyzer.with_remainders(b), e
 
     def _is_open(self, k: Key, atom: PrimExpr) -> bool:
         return k not in self.known and (mentions(atom, self.open) or _loads(atom))
@@ -348,4 +351,4 @@ def _coarsened(form: Linear) -> Linear:
 
 
 def _loads(atom: PrimExpr) -> bool:
-    return any(isinstance(n, BufferLoad) for n in walk(atom))
+    return bool(nodes_of(atom, BufferLoad))

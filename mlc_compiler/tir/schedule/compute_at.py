@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...ir.expr import PrimExpr, Var, maximum, minimum
 from ...ir.simplify import Analyzer
-from ...ir.visitor import walk
+from ...ir.visitor import nodes_of
 from ..nodes import Buffer, BufferLoad, IterVar, PrimFunc, SeqStmt, Stmt, seq
 from ..threads import SHARING_AXES, is_bound
 from .access import Access, accesses_in
@@ -144,7 +144,7 @@ def _bounds(access: Access, analyzer: Analyzer) -> list[Bounds | None]:
         analyzer.bind(loop.var, loop.extent)
     result: list[Bounds | None] = []
     for r in access.box:
-        by_data = any(isinstance(n, BufferLoad) for n in walk(r.min))
+        by_data = bool(nodes_of(r.min, BufferLoad))
         bounds = None if by_data else interval(r.min, inner, analyzer)
         result.append(None if bounds is None else (bounds[0], analyzer.simplify(bounds[1] + r.extent - 1)))
     return result

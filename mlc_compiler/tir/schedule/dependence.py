@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ...ir.expr import BinaryOp, IntImm, PrimExpr, Var, conjuncts
 from ...ir.simplify import Analyzer, key
-from ...ir.visitor import substitute, uses, walk
+from ...ir.visitor import nodes_of, substitute, uses
 from ..nodes import BlockRealize, Buffer, BufferLoad, For, PrimFunc, Range, Stmt
 from .access import Access, accesses_in
 from .affine import Bounds, Equation, Extents, equal, equal_variables, interval, is_one, mentions, points
@@ -57,15 +57,16 @@ def bind_loops(analyzer: Analyzer, *accesses: Access) -> None:
             analyzer.bind(loop.var, loop.extent)
 
 
-def meeting(a: Access, b: Access, analyzer: Analyzer) -> set[int] | None:
+def meeting(a: Access, b: Access, analyzer: Analyzer, wanted: Var | None = None) -> set[int] | None:
     """The loops (by variable) that have equal values whenever ``a`` and ``b`` access the same element.
 
-    None when they never do. Loops outside of the accesses' ``loops`` are the same for both.
+    None when they never do. Loops outside of the accesses' ``loops`` are the same for both. wanted: see
+    ``equal_variables``.
     """
     bind_loops(analyzer, a, b)
     equations = [same_element(x, y) for x, y in zip(a.box, b.box, strict=True)] + _spatial_promise(a, b)
     varying = {id(lp.var): lp.var for lp in (*a.loops, *b.loops)}
-    return equal_variables(equations, list(varying.values()), analyzer)
+    return equal_variables(equations, list(varying.values()), analyzer, wanted)
 
 
 def same_element(a: Range, b: Range) -> Equation:
@@ -77,7 +78,7 @@ def same_element(a: Range, b: Range) -> Equation:
 def _spatial_promise(a: Access, b: Access) -> list[Equation]:
     """Assume that a block with data-dependent indices writes each element once per value of its spatial variables."""
     same = a.blocks and b.blocks and a.blocks[-1] is b.blocks[-1]
-    if not same or not any(isinstance(n, BufferLoad) for r in (*a.box, *b.box) for n in walk(r.min)):
+    if not same or not nodes_of([r.min for r in (*a.box, *b.box)], BufferLoad):
         return []
     spatial = [it.var for it in a.blocks[-1].block.iter_vars if it.kind == "S"]
     return [Equation(a.values[v], b.values[v]) for v in spatial]
@@ -93,15 +94,26 @@ def conflicts(first: Sequence[Access], second: Sequence[Access], path: Sequence[
 
 def own_conflicts(found: Sequence[Access], path: Sequence[Stmt]) -> Iterator[Conflict]:
     """The conflicts of a statement with itself, each pair once."""
-    analyzer, items = analyzer_at(tuple(path)), _distinct(found)
-    for i, a in enumerate(items):
-        for b in items[i:]:
-            yield from _conflict(a, b, analyzer)
+    analyzer = analyzer_at(tuple(path))
+    for a, b in _pairs(found):
+        yield from _conflict(a, b, analyzer)
 
 
-def _conflict(a: Access, b: Access, analyzer: Analyzer) -> Iterator[Conflict]:
+def carried_conflicts(found: Sequence[Access], path: Sequence[Stmt], loop: Var) -> list[Conflict]:
+    """The conflicts of a loop's body with itself in different iterations of the loop; ``path`` leads to the loop."""
+    analyzer = analyzer_at(tuple(path))
+    conflicts = (c for a, b in _pairs(found) for c in _conflict(a, b, analyzer, loop))
+    return [c for c in conflicts if id(loop) not in c.equal]
+
+
+def _pairs(found: Sequence[Access]) -> Iterator[tuple[Access, Access]]:
+    items = _distinct(found)
+    return ((a, b) for i, a in enumerate(items) for b in items[i:])
+
+
+def _conflict(a: Access, b: Access, analyzer: Analyzer, wanted: Var | None = None) -> Iterator[Conflict]:
     if a.buffer is b.buffer and (a.is_write or b.is_write):
-        met = meeting(a, b, analyzer)
+        met = meeting(a, b, analyzer, wanted)
         if met is not None:
             yield Conflict(a, b, frozenset(met))
 
@@ -151,7 +163,7 @@ def _reads_own_init(access: Access, found: Sequence[Access]) -> bool:
     inside = {id(lp.var) for lp in access.loops}
     for it in realize.block.iter_vars:
         value = access.values[it.var]
-        if it.kind == "R" and any(isinstance(n, Var) and id(n) not in inside for n in walk(value)):
+        if it.kind == "R" and any(id(var) not in inside for var in nodes_of(value, Var)):
             return False
     return any(a.is_init and a.blocks[-1] is realize and [key(r.min) for r in a.box] == box for a in found)
 
@@ -247,7 +259,7 @@ def _is_harmless(guard: PrimExpr, write: Access, loops: Extents, analyzer: Analy
 def _bounds_reduction(guard: BinaryOp, write: Access, loops: Extents) -> bool:
     """Whether the guard is ``e < n`` over loops that the write's indices do not use, with ``e`` zero at their start."""
     own = {id(lp.var): lp.var for lp in write.loops}
-    variables = [n for n in walk(guard.a) if isinstance(n, Var)]
+    variables = nodes_of(guard.a, Var)
     if any(id(v) not in own or v in loops for v in variables):
         return False
     start = substitute(guard.a, {v: IntImm(0, v.dtype) for v in variables})

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ...ir.expr import BinaryOp, Call, IntImm, PrimExpr, Var, const
 from ...ir.simplify import simplify
-from ...ir.visitor import Rewriter, substitute, walk
+from ...ir.visitor import Rewriter, nodes_of, substitute
 from ..nodes import Block, BlockRealize, Buffer, BufferLoad, BufferRegion, BufferStore, PrimFunc
 from .access import Access
 from .affine import is_one
@@ -24,7 +24,7 @@ def definition(step: str, realize: BlockRealize) -> BufferStore:
     store = single_store(block)
     if block.is_reduction or block.init is not None:
         raise ScheduleError(f"{step}: block {block.name!r} is a reduction")
-    if any(isinstance(n, BufferLoad) and n.buffer is store.buffer for n in walk(store.value)):
+    if any(load.buffer is store.buffer for load in nodes_of(store.value, BufferLoad)):
         raise ScheduleError(f"{step}: block {block.name!r} reads {store.buffer.name!r}, which it writes")
     units = {it.var: const(0, it.var.dtype) for it in block.iter_vars if is_one(it.extent)}
     indices, value = substitute(store.indices, units), substitute(store.value, units)
@@ -48,7 +48,7 @@ class _InlineLoads(Rewriter):
 
     def __init__(self, store: BufferStore):
         self.store = store
-        self.divides = any(isinstance(n, BinaryOp) and n.op in ("//", "%") for n in walk(store.value))
+        self.divides = any(n.op in ("//", "%") for n in nodes_of(store.value, BinaryOp))
         self.ranges: dict[Var, PrimExpr] = {}
 
     def rewrite_BufferLoad(self, node: BufferLoad) -> PrimExpr:
@@ -89,7 +89,7 @@ def compute_inline(func: PrimFunc, name: str) -> PrimFunc:
 
 def _is_addressed(func: PrimFunc, buffer: Buffer) -> bool:
     """Whether an instruction, such as a prefetch, takes the address of an element."""
-    addressed = (n.args[0] for n in walk(func.body) if isinstance(n, Call) and n.op == "address_of")
+    addressed = (n.args[0] for n in nodes_of(func.body, Call) if n.op == "address_of")
     return any(isinstance(load, BufferLoad) and load.buffer is buffer for load in addressed)
 
 

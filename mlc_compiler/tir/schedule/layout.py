@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ...ir.expr import PrimExpr
 from ...ir.simplify import Analyzer
-from ...ir.visitor import Rewriter, walk
+from ...ir.visitor import Rewriter, nodes_of
 from ..index_map import IndexMap, IndexMapError
 from ..nodes import Block, Buffer, BufferLoad, BufferStore, For, PrimFunc
 from .blocks import accessed_buffer, rebuilt
@@ -28,7 +28,7 @@ def with_layout(func: PrimFunc, buffer: Buffer, index_map: IndexMap) -> tuple[Pr
     Padding is zero in parameters and undefined in intermediate buffers; no result depends on it.
     """
     position = next((i for i, p in enumerate(func.params) if p is buffer), None)
-    known = {b.name for n in walk(func.body) if isinstance(n, Block) for b in n.alloc_buffers if b is buffer}
+    known = {b.name for block in nodes_of(func.body, Block) for b in block.alloc_buffers if b is buffer}
     if position is None and not known:
         raise ScheduleError(f"transform_layout: {buffer.name!r} is no buffer of the function")
     if str(position) in func.attrs.get(LAYOUTS, {}):

@@ -10,7 +10,7 @@ from ..nodes import PARALLEL, SERIAL, UNROLLED, VECTORIZED, BlockRealize, Buffer
 from ..threads import SHARING_AXES, THREAD_AXES
 from .access import Access, accesses_in, is_commutative_update
 from .affine import Equation, equal, equal_variables, is_one, mentions
-from .dependence import Conflict, common_loops, conflicts, is_private, own_conflicts
+from .dependence import Conflict, carried_conflicts, common_loops, conflicts, is_private, own_conflicts
 from .tree import ScheduleError, analyzer_at, is_output, loop_path
 
 STEP_OF_KIND = {PARALLEL: "parallel", VECTORIZED: "vectorize"}
@@ -46,7 +46,7 @@ def check_independent(func: PrimFunc, var: Var, kind: str, thread: str | None = 
     for access in accesses_in(loop):
         of_buffer.setdefault(id(access.buffer), []).append(access)
     for found in of_buffer.values():
-        carried = [c for c in own_conflicts(found, path[:-1]) if id(var) not in c.equal]
+        carried = carried_conflicts(found, path[:-1], var)
         if not carried:
             continue
         buffer = carried[0].first.buffer

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...ir.expr import ExprLike, IntImm, PrimExpr, Var, as_expr, cast, ceildiv, logical_and, product
 from ...ir.simplify import Analyzer
-from ...ir.visitor import Rewriter, substitute, uses, walk
+from ...ir.visitor import Rewriter, nodes_of, substitute, uses
 from ..nodes import (
     PARALLEL,
     SERIAL,
@@ -222,7 +222,7 @@ def _check_vector(func: PrimFunc, loop: For) -> None:
     if not isinstance(loop.extent, IntImm):
         raise ScheduleError(f"vectorize: the extent of {name!r} is not a constant", hint="split it by the SIMD width")
     around = [s for s in loop_path(func, loop.var)[:-1] if isinstance(s, For)]
-    inside = [n for n in walk(loop.body) if isinstance(n, For)]
+    inside = nodes_of(loop.body, For)
     for other in (*around, *inside):
         if other.kind == VECTORIZED:
             raise ScheduleError(f"vectorize: {other.var.name!r}, around or inside {name!r}, is vectorized already")
@@ -246,7 +246,7 @@ def _check_same_threads(func: PrimFunc, loop: For, thread: str | None) -> None:
     if thread not in (*BLOCK_AXES, *THREAD_AXES):
         return
     around = [(s, loop) for s in loop_path(func, loop.var)[:-1] if isinstance(s, For) and s.thread == thread]
-    inside = [(loop, n) for n in walk(loop.body) if isinstance(n, For) and n.thread == thread]
+    inside = [(loop, n) for n in nodes_of(loop.body, For) if n.thread == thread]
     for outer, inner in (*around, *inside):
         if uses(inner.body, outer.var):
             raise ScheduleError(

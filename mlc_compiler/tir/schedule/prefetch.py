@@ -8,7 +8,7 @@ from math import prod
 from ...ir import dtype as dt
 from ...ir.expr import Call, IntImm, PrimExpr, Var, cast, const, is_const, minimum
 from ...ir.simplify import Analyzer, key
-from ...ir.visitor import substitute, walk
+from ...ir.visitor import nodes_of, substitute
 from ..nodes import (
     Block,
     BlockRealize,
@@ -51,7 +51,7 @@ def prefetch(func: PrimFunc, name: str, var: Var, index: int, distance: int) -> 
     reads = [a for a in accesses_in(loop.body) if a.buffer is source and a.block_name == name and not a.is_write]
     if not reads:
         raise ScheduleError(f"prefetch: block {name!r} is not inside loop {var.name!r}")
-    if any(source is b for block in walk(loop.body) if isinstance(block, Block) for b in block.alloc_buffers):
+    if any(source is b for block in nodes_of(loop.body, Block) for b in block.alloc_buffers):
         raise ScheduleError(f"prefetch: {source.name!r} is allocated inside loop {var.name!r}")
     analyzer = analyzer_at(path)
     box = _constant_box(source, hull(reads, analyzer), analyzer)

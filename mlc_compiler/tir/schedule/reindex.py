@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.expr import Call, PrimExpr, Var
 from ...ir.simplify import Analyzer, key
-from ...ir.visitor import Rewriter, free_vars, substitute, walk
+from ...ir.visitor import Rewriter, free_vars, nodes_of, substitute
 from ..nodes import Block, BlockRealize, Buffer, BufferLoad, BufferStore, IterVar, PrimFunc, Stmt, loop_nest, seq
 from ..regions import accesses, infer_regions
 from .access import accesses_in
@@ -121,7 +121,7 @@ def _check_reads(func: PrimFunc, use: _Use) -> None:
             raise use.error(
                 f"reads {use.buffer.name!r} at an index that is not known to be inside for all its variables"
             )
-    if any(isinstance(n, Call) and n.op == "if_then_else" for n in walk((block.init, block.body))):
+    if any(n.op == "if_then_else" for n in nodes_of((block.init, block.body), Call)):
         check_written(STEP, func, use.realize, use.buffer)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ...ir.expr import IntImm, PrimExpr, Var, const
 from ...ir.simplify import Analyzer
-from ...ir.visitor import Rewriter, substitute, walk
+from ...ir.visitor import Rewriter, nodes_of, substitute
 from ..nodes import BlockRealize, Buffer, BufferLoad, BufferStore, PrimFunc
 from .access import Access
 from .affine import equal, is_one
@@ -97,7 +97,7 @@ def _variables(realize: BlockRealize, store: BufferStore, source: Buffer, produc
     error = ScheduleError(f"{STEP}: {realize.block.name!r} is not indexed like {source.name!r}")
     units = {it.var: const(0, it.var.dtype) for it in realize.block.iter_vars if is_one(it.extent)}
     mapping: dict[Var, PrimExpr] = {}
-    for load in (n for n in walk(store.value) if isinstance(n, BufferLoad) and n.buffer is source):
+    for load in (n for n in nodes_of(store.value, BufferLoad) if n.buffer is source):
         for index, stored in zip(load.indices, produced.indices, strict=True):
             same = isinstance(index, Var) and mapping.setdefault(index, stored) is stored
             if not same and not (isinstance(index, IntImm) and isinstance(stored, IntImm)):

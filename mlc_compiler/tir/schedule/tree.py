@@ -11,7 +11,7 @@ from mlc_errors import MLCError
 from ...ir.expr import IntImm, PrimExpr, Var
 from ...ir.naming import unique_name
 from ...ir.simplify import Analyzer
-from ...ir.visitor import Rewriter, free_vars, walk
+from ...ir.visitor import Rewriter, free_vars, nodes_of
 from ..nodes import (
     Allocate,
     Block,
@@ -34,17 +34,26 @@ class ScheduleError(MLCError):
     """A step that is illegal, or whose block or loop does not exist."""
 
 
+def _body(stmt: For | While | LetStmt | Allocate) -> tuple[Stmt, ...]:
+    return (stmt.body,)
+
+
+_SUB_STATEMENTS: dict[type[Stmt], Callable[[Any], tuple[Stmt, ...]]] = {
+    SeqStmt: lambda stmt: stmt.stmts,
+    For: _body,
+    While: _body,
+    LetStmt: _body,
+    Allocate: _body,
+    BlockRealize: lambda stmt: (stmt.block.body,),
+    IfThenElse: lambda s: (s.then_case,) if s.else_case is None else (s.then_case, s.else_case),
+}
+"""The function that returns the direct children that are statements, by class of statement."""
+
+
 def sub_statements(stmt: Stmt) -> tuple[Stmt, ...]:
     """The direct children of a statement that are statements."""
-    if isinstance(stmt, SeqStmt):
-        return stmt.stmts
-    if isinstance(stmt, For | While | LetStmt | Allocate):
-        return (stmt.body,)
-    if isinstance(stmt, BlockRealize):
-        return (stmt.block.body,)
-    if isinstance(stmt, IfThenElse):
-        return (stmt.then_case,) if stmt.else_case is None else (stmt.then_case, stmt.else_case)
-    return ()
+    children = _SUB_STATEMENTS.get(type(stmt))
+    return () if children is None else children(stmt)
 
 
 def paths(root: Stmt) -> Iterator[tuple[Stmt, ...]]:
@@ -58,7 +67,13 @@ def paths(root: Stmt) -> Iterator[tuple[Stmt, ...]]:
 
 def path_to(root: Stmt, match: Callable[[Stmt], bool]) -> tuple[Stmt, ...] | None:
     """The path from the root to the first statement that matches, or None."""
-    return next((p for p in paths(root) if match(p[-1])), None)
+    if match(root):
+        return (root,)
+    for stmt in sub_statements(root):
+        found = path_to(stmt, match)
+        if found is not None:
+            return (root, *found)
+    return None
 
 
 def block_path(func: PrimFunc, name: str) -> tuple[Stmt, ...]:
@@ -146,11 +161,9 @@ class _Replace(Rewriter):
         self.changes = changes
 
     def __call__(self, node: Any) -> Any:
-        if not isinstance(node, Stmt | tuple):
-            return node
         if id(node) in self.changes:
             return self.changes[id(node)]
-        return super().__call__(node)
+        return super().__call__(node) if type(node) in _SUB_STATEMENTS else node
 
     def rewrite_SeqStmt(self, node: SeqStmt) -> Stmt | None:
         stmts = [self(s) for s in node.stmts]
@@ -205,13 +218,13 @@ def unique_block_name(func: PrimFunc, base: str) -> str:
 
 
 def unique_buffer_name(func: PrimFunc, base: str) -> str:
-    buffers = [*func.buffers, *(b for n in walk(func.body) if isinstance(n, Block) for b in n.alloc_buffers)]
+    buffers = [*func.buffers, *(b for block in nodes_of(func.body, Block) for b in block.alloc_buffers)]
     return unique_name(base, {b.name for b in buffers})
 
 
 def _touched(block: Block, kind: type[BufferLoad] | type[BufferStore]) -> set[int]:
     """The ``id`` of each buffer that a block's ``init`` and body load (or store, by ``kind``)."""
-    return {id(n.buffer) for n in walk((block.init, block.body)) if isinstance(n, kind)}
+    return {id(n.buffer) for n in nodes_of((block.init, block.body), kind)}
 
 
 def producers(func: PrimFunc, name: str) -> list[str]:

@@ -128,6 +128,18 @@ def test_loops_bound_sizes_only_inside_of_them():
     assert not analyzer.prove(n >= 1)
 
 
+def test_a_later_range_changes_earlier_results():
+    analyzer = Analyzer({i: n})
+    assert not analyzer.prove(i < 8) and not analyzer.prove(j < 4) and analyzer.truth(m >= 3) is None
+    assert script(analyzer.simplify((i + j) // 8)) == "(i + j) // 8"
+    analyzer.bind(n, 9)  # the extent of i
+    analyzer.bind(j, 4)
+    analyzer.let(m, n + 3)
+    assert analyzer.prove(i < 8) and analyzer.prove(j < 4) and analyzer.prove(m >= 3)
+    analyzer.bind(j, 1)
+    assert script(analyzer.simplify((i + j) // 8)) == "0"
+
+
 DATA = buffer("data", (8,), "int32")
 WIDE = buffer("wide", (8,), "int64")
 BYTE = buffer("byte", (8,), "uint8")
