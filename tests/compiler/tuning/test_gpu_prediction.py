@@ -41,6 +41,7 @@ from mlc_compiler.tuning.space import Candidate, ScheduleFn
 from mlc_compiler.tuning.strategies import History, RandomSearch
 from mlc_compiler.tuning.task import Task
 from mlc_compiler.tuning.tuned import Tuned
+from mlc_compiler.tuning.worker import Assemble
 from tests.compiler.tuning.spaces import DEFECTS, product, scaled
 
 GPU = Target("cuda:sm_90a")
@@ -191,6 +192,16 @@ def test_candidates_that_spill_or_exceed_limits_are_not_tried() -> None:
     assert "threads" in replace(kernel, threads=2048).problem(big.gpu)
     spilled = big.assembled([Resources(registers=255, stack_bytes=0, spill_bytes=64, shared_bytes=0)])
     assert spilled.problem == "64 bytes of a thread are not in registers"
+
+
+def test_an_assembler_counts_registers() -> None:
+    """Candidates with 8 and 64 sums per thread."""
+    small, big = (sketch(product(64, 64, 64), [[1, 64 // n, n], [1, 8, 8], [64, 1], 0, 0, 0]) for n in (1, 8))
+    found = [Assemble(each.func, GPU.export()).run() for each in (small, big)]
+    ((few,), (many,)) = found
+    assert few.registers < 48 < many.registers <= 128 and many.spill_bytes == many.stack_bytes == 0
+    account = gpu_account(big.func, GPU, {}).assembled([many])
+    assert [kernel.registers for kernel in account.kernels] == [many.registers]
 
 
 # -- searches -------------------------------------------------------------------------------------------------------
