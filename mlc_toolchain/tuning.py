@@ -14,7 +14,7 @@ from mlc_compiler.target import Target
 from mlc_compiler.tuning import program, search
 from mlc_compiler.tuning.database import Database
 from mlc_compiler.tuning.measure import check_searched
-from mlc_compiler.tuning.predict import MakeMeasuring, measurer_for
+from mlc_compiler.tuning.predict import MakeMeasuring, is_timed, measurer_for
 from mlc_compiler.tuning.program import Outcome, tasks_of, tune_tasks
 from mlc_compiler.tuning.strategies import Strategy
 from mlc_compiler.tuning.tuned import Tuned
@@ -72,9 +72,10 @@ def tune_module(
     """Search the schedules of a module's kernels for ``seconds``. Raises as ``tune_tasks`` does."""
     tasks = tasks_of(mod, target, optimization, SIZES)
     begin = time.monotonic()
+    unit = " predicted" if measuring is measurer_for and not is_timed(target) else ""
 
     def report(done: search.Progress) -> None:
-        best = "-" if done.best is None else f"{done.best * 1e6:.1f} us"
+        best = "-" if done.best is None else f"{done.best * 1e6:.1f} us{unit}"
         passed = min(int(time.monotonic() - begin), int(seconds))
         progress(Step("tune", passed, int(seconds), "s", detail=f"{done.task.name}: {done.trials} trials, best {best}"))
 

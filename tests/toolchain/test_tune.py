@@ -49,8 +49,10 @@ def test_times_for_a_gpu_that_is_not_here_are_predictions(
     monkeypatch.setattr(tuning, "STEP", 2)
     monkeypatch.setattr(predict, "find_assembler", lambda: None)
     on_gpu = replace(compiling, device="cuda:sm_90a")
-    report = tune_model(TuneOptions(on_gpu, tmp_path / "db", "0.1s", "random"))
+    seen: list[str] = []
+    report = tune_model(TuneOptions(on_gpu, tmp_path / "db", "0.1s", "random"), lambda step: seen.append(step.detail))
     best = report.kernels[0]
+    assert any(detail.endswith(" us predicted") for detail in seen)
     assert report.predicted and report.trials == best.trials >= 1 and best.gain is not None and best.gain >= 1
     records = (tmp_path / "db" / RECORDS).read_text().splitlines()
     assert [json.loads(line)[1][4]["predicted"] for line in records] == [True] * report.trials
