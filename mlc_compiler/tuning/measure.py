@@ -126,7 +126,7 @@ class Measurer(Measuring):
     def _built(self, candidate: Candidate, library: Path, reply: Any) -> Ready | Trial:
         if isinstance(reply, Failed):
             return Trial(candidate, None, f"compilation: {reply.message}")
-        return Ready(candidate, library, Arguments(self._file, self.task.written, _layouts(candidate.func)))
+        return Ready(candidate, library, Arguments(self._file, self.task.written, layouts_of(candidate.func)))
 
     def check(self, ready: Ready) -> Trial | None:
         found = self._run(ready)
@@ -147,7 +147,7 @@ class Measurer(Measuring):
         return reply
 
 
-def _layouts(func: PrimFunc) -> dict[int, str]:
+def layouts_of(func: PrimFunc) -> dict[int, str]:
     """The layouts of a scheduled function's parameters, by parameter position."""
     positions = {id(p): i for i, p in enumerate(func.params)}
     layouts = func.attrs.get(LAYOUTS, {})

@@ -67,7 +67,8 @@ class Outcome:
 def tasks_of(mod: IRModule, target: Target, optimization: Optimization, sizes: Mapping[str, int]) -> list[Task]:
     """The tensor functions of a module that are unscheduled when the pipeline reaches ``ApplySchedules``.
 
-    mod: a module as for ``build_library``. sizes: values of symbolic sizes during measurement, by name.
+    Their weights may be those of other functions, so they keep their layouts. mod: a module as for ``build_library``.
+    sizes: values of symbolic sizes during measurement, by name.
     """
     passes = pipeline(target, optimization)
     at = next(i for i, step in enumerate(passes) if isinstance(step, ApplySchedules))
@@ -76,7 +77,7 @@ def tasks_of(mod: IRModule, target: Target, optimization: Optimization, sizes: M
         n.name for f in prepared.of_type(Function).values() for n in walk(f.blocks) if isinstance(n, GlobalVar)
     )
     functions = prepared.of_type(PrimFunc).items()
-    return [Task(n, f, target, sizes, calls[n]) for n, f in functions if not f.attrs.get("tir.is_scheduled")]
+    return [Task(n, f, target, sizes, calls[n], True) for n, f in functions if not f.attrs.get("tir.is_scheduled")]
 
 
 def tune_tasks(

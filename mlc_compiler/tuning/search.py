@@ -206,7 +206,7 @@ class Search:
         A schedule that no longer applies is skipped.
         """
         candidate = self._recorded(record)
-        if candidate is None:
+        if candidate is None or not self.history.has_layouts(candidate):
             return
         trial = Trial(candidate, record.seconds, record.failure)
         if record.predicted and not self.measurer.predicts:

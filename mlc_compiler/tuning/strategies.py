@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from random import Random
 
@@ -15,7 +16,7 @@ from ..tir.schedule.trace import SAMPLES, Step
 from .cost_model import CostModel
 from .estimate import Estimate, estimate
 from .guided import Decision
-from .measure import Trial
+from .measure import Trial, layouts_of
 from .space import Candidate, Space
 from .task import Task
 
@@ -50,7 +51,19 @@ class History:
     def candidate(self, decisions: Sequence[Decision] = ()) -> Candidate | None:
         """The candidate with the given decisions; None if it is invalid, cannot run, or was already tried."""
         made = self.space.candidate(self.task, self.random.randrange(1 << 30), decisions)
-        return None if made is None or made.key in self.by_key or self.estimate(made).problem else made
+        if made is None or made.key in self.by_key or not self.has_layouts(made) or self.estimate(made).problem:
+            return None
+        return made
+
+    def has_layouts(self, candidate: Candidate) -> bool:
+        """Whether a candidate reads its parameters in layouts that the task allows."""
+        return not self.task.keeps_layouts or layouts_of(candidate.func) == self._layouts
+
+    @cached_property
+    def _layouts(self) -> dict[int, str]:
+        """The layouts of the default schedule; none without one."""
+        default = self.space.default(self.task)
+        return {} if default is None else layouts_of(default.func)
 
     def drawn(self, count: int, draw: Callable[[], Candidate | None]) -> list[Candidate]:
         """Draw up to ``count`` distinct candidates; fewer when many consecutive draws give no new one."""

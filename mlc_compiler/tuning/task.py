@@ -28,7 +28,9 @@ class Task:
     """An unscheduled tensor function and the target.
 
     sizes: values of symbolic sizes and scalar parameters for the measurements, by name; others are OTHER_SIZE. calls:
-    how often a program calls the function, which weighs the task.
+    how often a program calls the function, which weighs the task. keeps_layouts: whether candidates must read their
+    parameters in the layouts of the default schedule: a weight that two functions read in two layouts is not packed
+    ahead of time (``PackLayouts``).
     """
 
     name: str
@@ -36,6 +38,7 @@ class Task:
     target: Target
     sizes: Mapping[str, int] = field(default_factory=dict)
     calls: int = 1
+    keeps_layouts: bool = False
 
     @cached_property
     def workload(self) -> PrimFunc:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -17,8 +19,10 @@ from mlc_compiler.tir.nodes import PARALLEL, VECTORIZED, BufferLoad, For, PrimFu
 from mlc_compiler.tir.schedule import Schedule
 from mlc_compiler.tuning.cpu_space import CpuSketches
 from mlc_compiler.tuning.guided import GuidedSchedule
+from mlc_compiler.tuning.measure import layouts_of
 from mlc_compiler.tuning.program import default_space
 from mlc_compiler.tuning.space import AnyOf, Candidate, RuleSpace, ScheduleFn, Space
+from mlc_compiler.tuning.strategies import History
 from mlc_compiler.tuning.task import Task
 from mlc_errors import MLCError
 from tests.compiler.schedules.meaning import AVX2, lowered, random_arguments, run
@@ -170,3 +174,14 @@ def test_the_space_is_a_choice():
 def test_a_function_of_a_space_returns_a_schedule():
     with pytest.raises(MLCError, match="returned a int"):
         ScheduleFn(lambda s: 3).default(Task("f", scaled(), AVX2))
+
+
+def test_candidates_keep_the_layouts_of_weights_that_others_read():
+    """A matmul with 4-bit weights, whose rule chooses among layouts of the weights."""
+    alone = Task("f", quantized(7, 40, 64), AVX2)
+    layouts: list[set[str]] = []
+    for task in (alone, replace(alone, keeps_layouts=True)):
+        history = History(task, RuleSpace(CPU_RULES, AVX2), Random(0))
+        layouts.append({str(layouts_of(c.func)) for c in history.drawn(6, history.candidate)})
+    default = RuleSpace(CPU_RULES, AVX2).default(alone)
+    assert default is not None and len(layouts[0]) > 1 and layouts[1] == {str(layouts_of(default.func))}
