@@ -90,13 +90,14 @@ def run(trees: Sequence[Path], folder: Path, threads: int, prompts: Sequence[int
         for tree, library in zip(trees, libraries, strict=True):
             compile_with(tree, folder, library)
         workers = [Worker(tree, folder, library, threads) for tree, library in zip(trees, libraries, strict=True)]
-        cells = [_cell(workers, threads, prompt, repeat) for prompt in prompts]
+        cells = [cell_of(workers, threads, prompt, repeat) for prompt in prompts]
         for worker in workers:
             worker.close()
     return cells
 
 
-def _cell(workers: Sequence[Worker], threads: int, prompt: int, repeat: int) -> Cell:
+def cell_of(workers: Sequence[Worker], threads: int, prompt: int, repeat: int) -> Cell:
+    """The speed of two workers in turns."""
     steps = 32
     for worker in workers:
         worker.measure(min(prompt, 32), 4)

@@ -5,6 +5,9 @@
 PYTHON has apache-tvm, cloudpickle, xgboost and numpy installed. All run on one thread, on the same tensor expressions
 (torch: its own functions, ``gemv`` with float32 weights). The fastest kernels are timed in turns at the end. The
 minimum CPU time over all rounds is reported, since other programs affect the CPU time of one thread little.
+
+Curves are the best seconds after each trial as the searches measured them, each with its own timer. Workloads that are
+not measured are kept in the results file. The plot of the curves, an SVG file beside it, needs matplotlib.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import json
 import resource
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,34 +33,72 @@ from mlc_compiler.tuning.database import Database
 from mlc_compiler.tuning.measure import Limits, Measurer, Ready
 from mlc_compiler.tuning.processes import Processes
 from mlc_compiler.tuning.program import default_space, tune_tasks
-from mlc_compiler.tuning.search import Budget
+from mlc_compiler.tuning.search import Budget, Progress
 from mlc_compiler.tuning.space import Candidate
 from mlc_compiler.tuning.task import Task
 from mlc_compiler.tuning.worker import seconds_of_call
+from mlc_evaluation.machine_limits import machine_name
 
 HERE = Path(__file__).resolve().parent
 SECONDS_OF_A_ROUND = 0.02
+MARKS = (1, 4, 8, 16, 32, 64)  # numbers of trials at which the best time is printed
 Timer = Callable[[int], float]
 """Returns the mean seconds of the given number of calls."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A workload. microseconds: per call, minimum over rounds, by contender; searches: CPU seconds of each search."""
+    """A workload. microseconds: per call, minimum over rounds, by contender.
+
+    processor_seconds: CPU seconds of each search. curves: best microseconds after each trial, by search.
+    """
 
     name: str
+    trials: int
     microseconds: Mapping[str, float]
     processor_seconds: Mapping[str, float]
+    curves: Mapping[str, Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A search: CPU seconds, and the best seconds after each trial from the first correct one on."""
+
+    processor: float
+    best: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The workloads measured on a machine. cpu: LLVM's name."""
+
+    machine: str
+    cpu: str
+    rows: list[Found]
+
+
+def kept(path: Path, names: Sequence[str]) -> Result:
+    """The result in a file without the workloads ``names``, which are measured again; empty for another machine."""
+    result = Result(machine_name(), str(Target("cpu").cpu), [])
+    saved = json.loads(path.read_text()) if path.exists() else {}
+    if (saved.get("machine"), saved.get("cpu")) == (result.machine, result.cpu):
+        result.rows.extend(Found(**row) for row in saved["rows"] if row["name"] not in names)
+    return result
 
 
 # -- ours ---------------------------------------------------------------------------------------------------------
 
 
-def searched(task: Task, trials: int, database: Database) -> float:
-    """Search; returns the CPU seconds of the search and its child processes."""
-    begin = _processor_seconds()
-    tune_tasks([task], database, Budget(trials, step=8))
-    return _processor_seconds() - begin
+def searched(task: Task, trials: int, database: Database) -> Searched:
+    """Search in this process and its child processes."""
+    begin, best = _processor_seconds(), list[float]()
+
+    def report(done: Progress) -> None:
+        if done.best is not None:
+            best.append(done.best)
+
+    tune_tasks([task], database, Budget(trials, step=8), report=report)
+    return Searched(_processor_seconds() - begin, best)
 
 
 def _processor_seconds() -> float:
@@ -121,12 +162,13 @@ def of_torch(task: Task) -> Timer:
     return seconds
 
 
-def searched_by_tvm(python: Path, name: str, trials: int, folder: Path) -> float:
-    """Search with TVM in a separate process, unless done before; returns its CPU seconds."""
+def searched_by_tvm(python: Path, name: str, trials: int, folder: Path) -> Searched:
+    """Search with TVM in a separate process, unless done before."""
     result = folder / f"{name}-tvm.json"
     if not result.exists():
         _tvm(python, "search", name, folder, "--trials", str(trials), "--cpu", str(Target("cpu").cpu)).communicate()
-    return float(json.loads(result.read_text())["processor"])
+    found = json.loads(result.read_text())
+    return Searched(found["processor"], found["best"])
 
 
 def of_tvm(process: subprocess.Popen[str]) -> Timer:
@@ -162,15 +204,17 @@ def compared(name: str, python: Path | None, trials: int, rounds: int, folder: P
     task = Task(name, te.create_prim_func(WORKLOADS[name](te)), target)
     database, scratch = Database(), folder / name
     scratch.mkdir(parents=True, exist_ok=True)
-    spent = {"ours": searched(task, trials, database)}
+    searches = {"ours": searched(task, trials, database)}
     with Processes(1) as processes, ExitStack() as stack:
         timers = built(task, database, scratch, processes) | {"torch": of_torch(task)}
         if python is not None:
-            spent["tvm"] = searched_by_tvm(python, name, trials, folder)
+            searches["tvm"] = searched_by_tvm(python, name, trials, folder)
             child = stack.enter_context(_tvm(python, "time", name, folder))
             stack.callback(child.kill)
             timers["tvm"] = of_tvm(child)
-        return Found(name, least(timers, rounds), spent)
+        curves = {search: [seconds * 1e6 for seconds in found.best] for search, found in searches.items()}
+        processor = {search: found.processor for search, found in searches.items()}
+        return Found(name, trials, least(timers, rounds), processor, curves)
 
 
 def show(rows: list[Found]) -> None:
@@ -187,6 +231,42 @@ def _row(row: Found, contenders: tuple[str, ...]) -> list[object]:
     return [row.name, *times, *ratios, *(f"{spent[c]:.0f}" if c in spent else "-" for c in ("ours", "tvm"))]
 
 
+def show_curves(rows: list[Found]) -> None:
+    """Print the best microseconds by number of trials."""
+    marks = [mark for mark in MARKS if any(mark <= len(curve) for row in rows for curve in row.curves.values())]
+    table = [
+        [row.name, search, *(_at(curve, mark) for mark in marks)]
+        for row in rows
+        for search, curve in row.curves.items()
+    ]
+    console.table(("workload", "search", *map(str, marks)), table)
+
+
+def _at(curve: Sequence[float], mark: int) -> str:
+    return f"{curve[mark - 1]:.1f}" if mark <= len(curve) else "-"
+
+
+def plot(result: Result, path: Path) -> None:
+    """Draw the curves as SVG, a panel for each workload."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    pyplot.rcParams["svg.fonttype"] = "none"  # text stays text
+    columns = 4
+    figure, panels = pyplot.subplots(-(-len(result.rows) // columns), columns, figsize=(15, 7), layout="constrained")
+    for panel, row in zip(panels.flat, result.rows):
+        for search, curve in row.curves.items():
+            panel.step(range(1, len(curve) + 1), curve, where="post", label=search)
+        panel.set(title=row.name, xlabel="trials", ylabel="best, microseconds", yscale="log")
+        panel.legend()
+    for panel in panels.flat[len(result.rows) :]:
+        panel.axis("off")
+    figure.suptitle(f"{result.machine}, {result.cpu}, one thread")
+    figure.savefig(path)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--names", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
@@ -197,12 +277,14 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=HERE / "results" / "tuning_peers.json")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    rows: list[Found] = []
+    result = kept(args.output, args.names)
     for name in args.names:
-        rows.append(compared(name, args.tvm, args.trials, args.rounds, args.folder))
-        show(rows[-1:])
-        args.output.write_text(console.to_json({"cpu": Target("cpu").cpu, "trials": args.trials, "rows": rows}) + "\n")
-    show(rows)
+        result.rows.append(compared(name, args.tvm, args.trials, args.rounds, args.folder))
+        show(result.rows[-1:])
+        args.output.write_text(console.to_json(result) + "\n")
+    show(result.rows)
+    show_curves(result.rows)
+    plot(result, args.output.with_suffix(".svg"))
 
 
 if __name__ == "__main__":
