@@ -38,7 +38,13 @@ def test_its_time_is_a_phase(tmp_path: Path) -> None:
     assert next(iter(built.seconds)) == "verify" and built.seconds["verify"] > 0
 
 
-def test_a_malformed_module_of_the_front_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_the_background", [False, True])
+def test_a_malformed_module_of_the_front_end(
+    in_the_background: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if in_the_background:
+        monkeypatch.setattr("mlc_compiler.pipeline.NODES_WORTH_A_PROCESS", 1)
+        monkeypatch.setattr("mlc_compiler.driver.available_cores", lambda: 2)
     mod = parse(MODULE.replace("x[vi]", "x[vi + 1]"))
     with pytest.raises(InternalError) as caught:
         build_library(mod, TARGET, tmp_path / "lib.so")
