@@ -13,7 +13,7 @@ from ..ir.structural import structural_equal
 from ..relax import ops
 from ..relax.info import shape_of
 from ..relax.nodes import Expr, constant
-from .values import ImportModelError, Number, Size, cast, dtype_of, plain, rank, size_of
+from .values import ImportModelError, Number, Size, cast, constant_size, dtype_of, plain, rank, size_of
 
 CONVOLUTIONS = {1: ops.conv1d, 2: ops.conv2d, 3: ops.conv3d}
 
@@ -26,6 +26,14 @@ def filled(shape: Sequence[Size], value: Number, dtype: str) -> Expr:
 def truncated_quotient(x: Expr, y: Expr) -> Expr:
     """The integer quotient ``x / y``, rounded towards zero."""
     return ops.multiply(ops.floor_divide(ops.abs(x), ops.abs(y)), ops.multiply(ops.sign(x), ops.sign(y)))
+
+
+def truncated_remainder(x: Expr, y: Expr) -> Expr:
+    """``x - y * q``, for the quotient q rounded towards zero."""
+    if not dt.is_float(dtype_of(x)):
+        return ops.subtract(x, ops.multiply(truncated_quotient(x, y), y))
+    quotient = ops.divide(x, y)
+    return ops.subtract(x, ops.multiply(ops.multiply(ops.sign(quotient), ops.floor(ops.abs(quotient))), y))
 
 
 def reshape(x: Expr, sizes: Sequence[Size]) -> Expr:
@@ -101,7 +109,7 @@ def transposed_convolution(
     convolution of ``x`` with ``strides - 1`` zeros between elements by the flipped weight.
     """
     axes = rank(weight) - 2
-    kernel = [_constant_size(weight, 2 + a) for a in range(axes)]
+    kernel = [constant_size(weight, 2 + a) for a in range(axes)]
     widths = [(0, 0), (0, 0)]
     for a in range(axes):
         x = _spread(x, 2 + a, strides[a])
@@ -136,7 +144,7 @@ def pad_or_crop(x: Expr, widths: Sequence[tuple[int, int]], value: float = 0.0) 
 
 def _swapped_channels(weight: Expr, groups: int) -> Expr:
     """[C, K / groups, ...] -> [K, C / groups, ...]"""
-    inputs, outputs, *kernel = (_constant_size(weight, a) for a in range(rank(weight)))
+    inputs, outputs, *kernel = (constant_size(weight, a) for a in range(rank(weight)))
     rest = range(3, 3 + len(kernel))
     grouped = ops.reshape(weight, (groups, inputs // groups, outputs, *kernel))
     swapped = ops.permute_dims(grouped, axes=(0, 2, 1, *rest))
@@ -150,23 +158,6 @@ def same_padding(kernel: Sequence[int], dilation: Sequence[int], lower: bool = F
     return (*more, *less) if lower else (*less, *more)
 
 
-def adaptive_average(x: Expr, size: Sequence[int | None]) -> Expr:
-    """Average pooling of [N, C, H, W] to ``size`` equal parts of the last two axes; None keeps an axis."""
-    kernel = []
-    for length, parts in zip((size_of(x, 2), size_of(x, 3)), size, strict=True):
-        if parts == 1:
-            kernel.append(length)
-        elif not isinstance(length, int) or length % (parts or 1):
-            raise ImportModelError(f"adaptive average pooling: got {length} elements; expected a multiple of {parts}")
-        else:
-            kernel.append(length // (parts or length))
-    if list(size) == [1, 1]:
-        return ops.mean(x, axis=(2, 3), keepdims=True)
-    if not all(isinstance(k, int) for k in kernel):
-        raise ImportModelError(f"adaptive average pooling to {list(size)}: got an image of symbolic size")
-    return ops.avg_pool2d(x, pool_size=tuple(kernel), strides=tuple(kernel))
-
-
 def attention(
     q: Expr, k: Expr, v: Expr, mask: Expr | None = None, is_causal: bool = False, scale: float | None = None
 ) -> Expr:
@@ -178,7 +169,7 @@ def attention(
     k, v = _repeated(k, q), _repeated(v, q)
     order = (*range(rank(k) - 2), rank(k) - 1, rank(k) - 2)
     if scale is None:
-        scale = 1.0 / math.sqrt(_constant_size(q, rank(q) - 1))
+        scale = 1.0 / math.sqrt(constant_size(q, rank(q) - 1))
     scores = ops.multiply(ops.matmul(q, ops.permute_dims(k, axes=order)), scale)
     if is_causal:
         shape = (size_of(q, rank(q) - 2), size_of(k, rank(k) - 2))
@@ -197,15 +188,8 @@ def attention(
 def _repeated(x: Expr, q: Expr) -> Expr:
     if rank(x) < 3 or plain(size_of(x, rank(x) - 3)) == plain(size_of(q, rank(q) - 3)):
         return x
-    heads, of = _constant_size(q, rank(q) - 3), _constant_size(x, rank(x) - 3)
+    heads, of = constant_size(q, rank(q) - 3), constant_size(x, rank(x) - 3)
     return x if of == 1 else ops.repeat(x, repeats=heads // of, axis=rank(x) - 3)
-
-
-def _constant_size(x: Expr, axis: int) -> int:
-    size = size_of(x, axis)
-    if not isinstance(size, int):
-        raise ImportModelError(f"axis {axis} has the symbolic size {size}; expected a number")
-    return size
 
 
 def number_table(values: np.ndarray) -> Expr:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..relax import ops
+from ..relax.info import shape_of
 from ..relax.nodes import Expr, constant
-from .values import ImportModelError, axis_of, dtype_of, rank, size_of
+from .values import ImportModelError, axis_of, count_of, dtype_of, rank, size_of
 
 TAPS = {"linear": (0, 1), "cubic": (-1, 0, 1, 2)}
 """Neighbours of a position, from the element below it on."""
@@ -28,13 +29,14 @@ class Resampling:
 
     kind: ``nearest``, ``linear`` or ``cubic`` (Keys 1981 with the coefficient ``a``). coordinates: ``half_pixel``,
     ``asymmetric``, ``align_corners`` or ``pytorch_half_pixel``, as in ONNX's Resize. rounding: of ``nearest``, a key of
-    ``NEAREST``.
+    ``NEAREST``. antialias: where results are fewer than elements, the kernel is stretched by their ratio.
     """
 
     kind: str
     coordinates: str = "half_pixel"
     rounding: str = "round_prefer_floor"
     a: float = -0.75
+    antialias: bool = False
 
     def positions(self, length: int, count: int, scale: float) -> np.ndarray:
         """Positions of ``count`` results among ``length`` elements, float64; scale: results per element."""
@@ -62,22 +64,40 @@ class Resampling:
             return [(_clipped(NEAREST[self.rounding](positions), length), None)]
         if self.kind not in TAPS:
             raise ImportModelError(f"mode: got {self.kind!r}; expected nearest, linear or cubic")
-        if self.kind == "linear":
+        if self.kind == "linear" and not self.antialias:
             positions = np.clip(positions, 0, length - 1)
-        below = np.floor(positions)
-        return [(_clipped(below + t, length), self._weight(np.abs(positions - below - t))) for t in TAPS[self.kind]]
+        below, stretch = np.floor(positions), max(1 / scale, 1.0) if self.antialias else 1.0
+        reach = math.ceil(stretch * len(TAPS[self.kind]) / 2)
+        taps = range(1 - reach, reach + 1)
+        places = [below + t for t in taps]
+        weights = [self._weight(np.abs(positions - at) / stretch) for at in places]
+        if self.antialias:
+            weights = [np.where((at >= 0) & (at < length), w, 0.0) for at, w in zip(places, weights, strict=True)]
+            total = sum(weights)
+            weights = [w / total for w in weights]
+        return [(_clipped(at, length), w) for at, w in zip(places, weights, strict=True)]
 
     def _weight(self, distance: np.ndarray) -> np.ndarray:
         if self.kind == "linear":
-            return 1 - distance
+            return np.maximum(1 - distance, 0.0)
         x, a = distance, self.a
         near = ((a + 2) * x - (a + 3)) * x * x + 1
         far = ((x - 5) * x + 8) * x * a - 4 * a
-        return np.where(x <= 1, near, far)
+        return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
 
 
 def _clipped(indices: np.ndarray, length: int) -> np.ndarray:
     return np.clip(indices, 0, length - 1).astype(np.int64)
+
+
+def weighted(x: Expr, axis: int, weights: np.ndarray) -> Expr:
+    """Combine the elements along ``axis`` linearly. weights: [count, length], one row for each result."""
+    table = constant(weights.astype(dtype_of(x)))
+    if axis == rank(x) - 1:
+        return ops.linear(x, table)
+    shape = shape_of(x)
+    lines = ops.reshape(x, (*shape[: axis + 1], count_of(x, range(axis + 1, rank(x)))))
+    return ops.reshape(ops.matmul(table, lines), (*shape[:axis], len(weights), *shape[axis + 1 :]))
 
 
 def resample(

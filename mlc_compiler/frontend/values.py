@@ -53,6 +53,14 @@ def plain(size: Size) -> Size:
     return simple.value if is_const(simple) else simple  # type: ignore[attr-defined]
 
 
+def constant_size(x: Expr, axis: int) -> int:
+    """The size of an axis. Raises ImportModelError for a symbolic one."""
+    size = size_of(x, axis)
+    if not isinstance(size, int):
+        raise ImportModelError(f"axis {axis} has the symbolic size {size}; expected a number")
+    return size
+
+
 def count_of(x: Expr, axes: Sequence[int]) -> Size:
     """The number of elements along some axes."""
     total: Size = 1

@@ -72,6 +72,7 @@ class _Importer:
     def run(self) -> Imported:
         require_rows(self.nodes, _row)
         self._require_no_mutation()
+        self._require_contiguous()
         used = set(self.nodes)
         placeholders = (node for node in self.program.graph.nodes if node.op == "placeholder")
         for node, spec in zip(placeholders, self.program.graph_signature.input_specs, strict=True):
@@ -90,6 +91,14 @@ class _Importer:
                 what = spec.kind.name.lower().replace("_", " ")
                 hint = "export the model in evaluation mode, with changed state as an output"
                 raise ImportModelError(f"the program writes to {spec.target} ({what})", hint=hint)
+
+    def _require_contiguous(self) -> None:
+        """Refuse strides of tensors whose elements PyTorch stores in another order than this compiler."""
+        for node in self.nodes:
+            if node.op == "call_function" and operator_name(node) == "aten.as_strided.default":
+                stored = node.all_input_nodes[0].meta["val"]
+                if not stored.is_contiguous() or stored.storage_offset():
+                    raise ImportModelError(f"{node.name}: as_strided of a tensor that is not contiguous")
 
     def _input(self, node: fx.Node, spec: InputSpec) -> Any:
         value = node.meta.get("val")

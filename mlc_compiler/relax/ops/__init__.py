@@ -167,7 +167,20 @@ from .search import (
     topk,
 )
 from .stored_formats import dequantize_awq, dequantize_blocks, dequantize_ft
-from .windows import avg_pool2d, conv1d, conv2d, conv3d, max_pool2d
+from .windows import (
+    argmax_pool1d,
+    argmax_pool2d,
+    argmax_pool3d,
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    conv1d,
+    conv2d,
+    conv3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
 
 __all__ = [
     "VIEW_OPERATORS",
@@ -182,6 +195,9 @@ __all__ = [
     "append_quantized",
     "arange",
     "argmax",
+    "argmax_pool1d",
+    "argmax_pool2d",
+    "argmax_pool3d",
     "argmin",
     "argsort",
     "asin",
@@ -190,7 +206,9 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "avg_pool1d",
     "avg_pool2d",
+    "avg_pool3d",
     "bitwise_and",
     "bitwise_or",
     "bitwise_xor",
@@ -249,7 +267,9 @@ __all__ = [
     "logical_xor",
     "matmul",
     "max",
+    "max_pool1d",
     "max_pool2d",
+    "max_pool3d",
     "maximum",
     "mean",
     "min",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.expr import IntImm, PrimExpr, maximum, minimum, product
+from ...ir.expr import INDEX_DTYPE, IntImm, PrimExpr, Select, binary, max_value, maximum, minimum, product
 from ...ir.simplify import simplify
 from ...tir import te
 from ..info import show_shape, static_size
@@ -108,6 +108,10 @@ def _padded(x: te.Tensor, layout: _Layout, windows: Sequence[_Window], fill: Any
     return pad.te(x, pad_width=widths, pad_value=fill) if any(widths) else x  # type: ignore[return-value]
 
 
+def _members(windows: Sequence[_Window]) -> list[te.ReduceAxis]:
+    return [te.reduce_axis(w.kernel, f"k{i}") for i, w in enumerate(windows)]
+
+
 def _places(windows: Sequence[_Window], at: Sequence[PrimExpr], k: Sequence[te.ReduceAxis]) -> tuple[PrimExpr, ...]:
     """The index into the padded image of element ``k`` of the window at ``at``."""
     return tuple(i * w.stride + j * w.dilation for w, i, j in zip(windows, at, k, strict=True))
@@ -135,7 +139,7 @@ def _convolution(rank: int) -> Operator:
         te.require_equal(channels, simplify(inner * groups), "channels of the data and of the weight's groups")
         acc, x, members = sum_type(data.dtype), _padded(data, layout, windows, 0), simplify(outputs // groups)
         c = te.reduce_axis(inner, "c")
-        k = [te.reduce_axis(w.kernel, f"k{i}") for i, w in enumerate(windows)]
+        k = _members(windows)
 
         def element(*i: PrimExpr) -> PrimExpr:
             n, o, at = layout.parts(i)
@@ -160,6 +164,10 @@ def _convolution(rank: int) -> Operator:
 conv1d, conv2d, conv3d = (_convolution(rank) for rank in (1, 2, 3))
 
 
+def _kernel(pool_size: Sizes, rank: int) -> list[PrimExpr]:
+    return [IntImm(s) for s in _each(pool_size, rank, "pool_size", 1)]
+
+
 def _pool(
     data: te.Tensor,
     layout: _Layout,
@@ -169,8 +177,7 @@ def _pool(
     name: str,
     combine: Callable[..., Any],
 ) -> te.Tensor:
-    x = _padded(data, layout, windows, fill, ceil_mode)
-    k = [te.reduce_axis(w.kernel, f"k{i}") for i, w in enumerate(windows)]
+    x, k = _padded(data, layout, windows, fill, ceil_mode), _members(windows)
     batch, channels, _ = layout.parts(data.shape)
 
     def element(*i: PrimExpr) -> PrimExpr:
@@ -181,50 +188,93 @@ def _pool(
     return te.compute(layout.joined(batch, channels, [w.count(ceil_mode) for w in windows]), element, name=name)
 
 
-@operator("nn.max_pool2d")
-def max_pool2d(
-    data: te.Tensor,
-    *,
-    pool_size: int | tuple[int, ...],
-    strides: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
-    ceil_mode: bool = False,
-    layout: str = "NCHW",
-) -> te.Tensor:
-    """The maximum of each window. data: [N, C, H, W]; attributes as of ``conv2d``.
+def _best_of_windows(rank: int) -> Operator:
+    def definition(
+        data: te.Tensor,
+        *,
+        pool_size: int | tuple[int, ...],
+        strides: int | tuple[int, ...] = 1,
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, ...] = 1,
+        ceil_mode: bool = False,
+        layout: str = f"NC{AXES[-rank:]}",
+    ) -> te.Tensor:
+        kernel, order = _kernel(pool_size, rank), _Layout.named(layout, rank, "layout")
+        windows = _windows(data, order, kernel, strides, padding, dilation)
+        best = _pool(data, order, windows, ceil_mode, te.min_value(data.dtype), f"max_pool{rank}d", te.max)
+        return narrowed(best, data.dtype)
 
-    ceil_mode: windows that begin in the image may end after it; requires constant sizes. layout: "NHWC" has the
-    channels last.
+    definition.__doc__ = f"""The maximum of each window. data: [N, C, *size]; attributes as of ``conv{rank}d``.
+
+    ceil_mode: windows that begin in the image may end after it; requires constant sizes. layout:
+    "N{AXES[-rank:]}C" has the channels last.
     """
-    kernel, order = [IntImm(s) for s in _each(pool_size, 2, "pool_size", 1)], _Layout.named(layout, 2, "layout")
-    windows = _windows(data, order, kernel, strides, padding, dilation)
-    best = _pool(data, order, windows, ceil_mode, te.min_value(data.dtype), "max_pool2d", te.max)
-    return narrowed(best, data.dtype)
+    return operator(f"nn.max_pool{rank}d")(definition)
 
 
-@operator("nn.avg_pool2d")
-def avg_pool2d(
-    data: te.Tensor,
-    *,
-    pool_size: int | tuple[int, ...],
-    strides: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCHW",
-) -> te.Tensor:
-    """The mean of each window of floating ``data`` [N, C, H, W]; attributes as of ``max_pool2d``.
+def _places_of_best(rank: int) -> Operator:
+    def definition(
+        data: te.Tensor,
+        *,
+        pool_size: int | tuple[int, ...],
+        strides: int | tuple[int, ...] = 1,
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, ...] = 1,
+        ceil_mode: bool = False,
+    ) -> te.Tensor:
+        order = _Layout(channels_last=False)
+        windows = _windows(data, order, _kernel(pool_size, rank), strides, padding, dilation)
+        lowest = te.min_value(data.dtype)
+        best = _pool(data, order, windows, ceil_mode, lowest, "best", te.max)
+        x, k = _padded(data, order, windows, lowest, ceil_mode), _members(windows)
+
+        def first(*i: PrimExpr) -> PrimExpr:
+            n, channel, at = order.parts(i)
+            places = _places(windows, at, k)
+            place: PrimExpr = IntImm(0)
+            for w, p in zip(windows, places, strict=True):
+                place = place * w.size + (p - w.before)
+            found = binary("==", te.cast(x[order.joined(n, channel, places)], best.dtype), best[i])
+            return te.min(Select(found, place, max_value(INDEX_DTYPE)), axis=k)
+
+        return te.compute(best.shape, first, name=f"argmax_pool{rank}d")
+
+    definition.__doc__ = f"""The index of the first maximum of each window, in the flattened image, int64.
+
+    data: [N, C, *size] without NaN and minus infinity; attributes as of ``max_pool{rank}d``.
+    """
+    return operator(f"nn.argmax_pool{rank}d")(definition)
+
+
+def _means_of_windows(rank: int) -> Operator:
+    def definition(
+        data: te.Tensor,
+        *,
+        pool_size: int | tuple[int, ...],
+        strides: int | tuple[int, ...] = 1,
+        padding: int | tuple[int, ...] = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = False,
+        layout: str = f"NC{AXES[-rank:]}",
+    ) -> te.Tensor:
+        kernel, order = _kernel(pool_size, rank), _Layout.named(layout, rank, "layout")
+        windows = _windows(data, order, kernel, strides, padding, 1)
+        total = _pool(data, order, windows, ceil_mode, 0, f"avg_pool{rank}d", te.sum)
+
+        def mean(*i: PrimExpr) -> PrimExpr:
+            places = order.parts(i)[2]
+            members = [w.members(at, count_include_pad) for w, at in zip(windows, places, strict=True)]
+            return te.cast(total[i] / te.cast(product(members), total.dtype), data.dtype)
+
+        return te.compute(total.shape, mean, name="mean")
+
+    definition.__doc__ = f"""The mean of each window. data: floating [N, C, *size]; attributes of ``max_pool{rank}d``.
 
     count_include_pad: count elements of the padding, as zeros.
     """
-    kernel, order = [IntImm(s) for s in _each(pool_size, 2, "pool_size", 1)], _Layout.named(layout, 2, "layout")
-    windows = _windows(data, order, kernel, strides, padding, 1)
-    total = _pool(data, order, windows, ceil_mode, 0, "avg_pool2d", te.sum)
+    return operator(f"nn.avg_pool{rank}d")(definition)
 
-    def mean(*i: PrimExpr) -> PrimExpr:
-        places = order.parts(i)[2]
-        members = [w.members(at, count_include_pad) for w, at in zip(windows, places, strict=True)]
-        return te.cast(total[i] / te.cast(product(members), total.dtype), data.dtype)
 
-    return te.compute(total.shape, mean, name="mean")
+max_pool1d, max_pool2d, max_pool3d = (_best_of_windows(rank) for rank in (1, 2, 3))
+argmax_pool1d, argmax_pool2d, argmax_pool3d = (_places_of_best(rank) for rank in (1, 2, 3))
+avg_pool1d, avg_pool2d, avg_pool3d = (_means_of_windows(rank) for rank in (1, 2, 3))

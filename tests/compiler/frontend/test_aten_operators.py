@@ -73,6 +73,11 @@ ELEMENTWISE: Cases = [
         *(f(x) for f in (torch.sinh, torch.cosh, torch.asinh)),
         *(torch.acosh(x.abs() + 1), torch.atan2(x, y), torch.atan2(i, i + 1), aten.copy(x, y[0])),
     ),
+    lambda x, y, i: (
+        *(torch.erfc(x), torch.exp2(i), torch.hypot(x, y), i << 2, i >> 1),
+        *(torch.bitwise_left_shift(i, i % 4), torch.bitwise_right_shift(i, 1)),
+        *(torch.fmax(x.sqrt(), y), torch.fmin(x.sqrt(), y.sqrt())),
+    ),
     lambda x, y, i: (aten.remainder(x, 0.7), torch.floor_divide(x, 0.7), aten.rsub(x, y)),
 ]
 
@@ -105,6 +110,17 @@ REDUCTIONS: Cases = [
         x.norm(dim=1),
         x.norm(3, 1),
         x.norm(torch.inf, 1),
+    ),
+    lambda x, y, i: (
+        *(x.norm(0, 1), x.norm(1, 1), x.norm(-torch.inf, 1), torch.dist(x, y[0])),
+        *(aten.var_mean(x, [1]), torch.logcumsumexp(9 * x, 1), x.cummax(1), i.cummin(0)),
+        *(torch.cdist(x, y, 1.0), torch.cdist(x, y), torch.pdist(x[0])),
+    ),
+    lambda x, y, i: (
+        *(x.median(), x.median(1), i.median(-1, keepdim=True), x.kthvalue(2, 1), x.kthvalue(3, -1, keepdim=True)),
+        *(torch.bucketize(x, torch.linspace(-1, 1, 5)), torch.bucketize(i, i[0].sort()[0], right=True)),
+        torch.searchsorted(x.sort()[0], y[..., :3], out_int32=True),
+        torch.searchsorted(x, y, sorter=x.argsort()),
     ),
     lambda x, y, i: (x.topk(3), x.topk(2, 1, largest=False), x.sort(1), x.sort(-1, descending=True), x.argsort(1)),
 ]
@@ -190,6 +206,37 @@ SHAPES: Cases = [
         F.interpolate(x[None, None], (3, 3, 7), mode="trilinear"),
         F.interpolate(x[None], (7, 5), mode="bicubic"),
         F.interpolate(x[None], (1, 8), mode="bicubic", align_corners=True),
+        F.interpolate(x[None], (3, 9), mode="bilinear", antialias=True),
+        F.interpolate(x[None], (2, 3), mode="bicubic", antialias=True),
+    ),
+    lambda x, y, i: (
+        *(x.diagonal(0, 1, 2), x.diagonal(-1, 0, -1), i.diagonal(2), i.diagonal_scatter(i[0, :2], 2)),
+        *(x.as_strided((3, 4), (5, 2), 1), x.unfold(1, 3, 1), x.unfold(-1, 2, 3)),
+        *(torch.tril_indices(3, 4, 1) + 0, torch.triu_indices(4, 3) + 0),
+        *(torch.einsum("bij,bkj->ikb", x, y), x.roll((1, 2), (1, 2)), F.pixel_shuffle(x[:, :, :2, None], 2)),
+        *(F.pixel_unshuffle(x[None], 2), F.unfold(x[None], (2, 3), padding=1), F.fold(x.mT, (4, 6), (1, 6))),
+        *(F.pad(x, (2, 1), "reflect"), F.pad(x[None], (1, 2, 2, 0), "replicate"), F.pad(x, (1, 2), "circular")),
+        *(aten.new_empty_strided(x, [2], [1]) * 0 + 1, aten.empty_permuted([2, 3], [0, 1]) * 0 + 1),
+        aten.empty_strided([2], [1]) * 0 + 1,
+    ),
+    lambda x, y, i: (
+        *(aten.index_put(x, [None, i % 4], y[:, :3, :4, None]), aten.index_put(x, [i % 2, None, i], y[0, 0, :4])),
+        aten.index_put(x, [None, None, torch.tensor([3, 1])], y[..., :2], accumulate=True),
+        *(x.index_put((x > 0,), torch.tensor(2.0)), x.index_put((x[..., 0] > 0,), y[0, :1])),
+        *(x.index_put((y[..., 0] > 0,), y[0, 0], accumulate=True), x.masked_scatter(y > 0, y * 2)),
+        *(x.index_fill(2, i[0], 3.0), x.index_copy(1, torch.tensor([2, 0]), y[:, :2])),
+    ),
+    lambda x, y, i: (
+        F.embedding_bag(i.flatten() % 4, x[0], torch.tensor([0, 3, 3, 7])),
+        F.embedding_bag(i % 4, x[0], mode="sum", per_sample_weights=y[0, :3, :4]),
+        F.embedding_bag(i.flatten() % 4, x[0], torch.tensor([0, 3, 3, 12]), mode="max", include_last_offset=True),
+        F.embedding_bag(i % 4, x[0], padding_idx=1),
+        aten._embedding_bag(x[0], i[0] % 4, torch.tensor([0, 1]))[0],
+    ),
+    lambda x, y, i: (
+        *(x.scatter_reduce(1, i[None] % 4, y, how, include_self=False) for how in ("sum", "prod", "amax", "amin")),
+        *(x.scatter_reduce(1, i[None] % 4, y, "mean", include_self=s) for s in (True, False)),
+        aten.scatter.reduce(x, 1, i[None] % 4, y, reduce="multiply"),
     ),
     lambda x, y, i: (
         x.scatter(1, i[None] % 4, y[:, :3]),
@@ -220,6 +267,8 @@ LAYERS: Cases = [
         torch.bmm(x, y.mT),
         torch.addmm(x[0, :, :4], x[0], y[0].T, beta=2, alpha=0.5),
         torch.baddbmm(x[:, :, :4], x, y.mT),
+        torch.addbmm(x[0, :, :4], x, y.mT, beta=0.5, alpha=2),
+        torch.addmv(x[0, :, 0], x[0], y[0, 0]),
     ),
     lambda x, y, i: (
         F.layer_norm(x, (6,)),
@@ -266,6 +315,19 @@ LAYERS: Cases = [
         F.avg_pool1d(x, 3, padding=1),
         F.avg_pool2d(x[None], 2, 1, padding=1),
         F.avg_pool2d(x[None], 2, padding=1, count_include_pad=False),
+    ),
+    lambda x, y, i: (
+        *(F.max_pool2d(x, 2, return_indices=True), F.max_pool3d(x[None], (1, 2, 3), stride=1, return_indices=True)),
+        *(F.max_pool3d(x[None, None], 2, padding=1), F.avg_pool3d(x[None, None], 2), F.avg_pool1d(x[0], 2)),
+        *(F.avg_pool2d(x[None], 2, divisor_override=3), F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2)),
+        F.max_unpool3d(*F.max_pool3d(x[None], (1, 2, 2), return_indices=True), (1, 2, 2)),
+    ),
+    lambda x, y, i: (
+        *(F.adaptive_avg_pool1d(x, 4), F.adaptive_avg_pool2d(x, (3, 4)), F.adaptive_avg_pool3d(x[None], (1, 3, None))),
+        *(F.adaptive_avg_pool3d(x[None, None], (1, 2, 4)), aten._adaptive_avg_pool3d(x[None], [2, 1, 1])),
+        *(F.adaptive_max_pool1d(x, 4), F.adaptive_max_pool2d(x, (3, 4)), F.adaptive_max_pool3d(x[None], (1, 3, None))),
+        F.dropout(x, 0.3, training=False),
+        aten.native_dropout(x, 0.3, False)[0],
     ),
     lambda x, y, i: (
         F.adaptive_avg_pool2d(x[None], 1),

@@ -47,14 +47,19 @@ def test_unknown_operators_are_named_at_once():
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda x: x.scatter_reduce(0, (x > 9).long(), x, "sum", include_self=False), "got include_self=False"),
-        (lambda x: torch.nn.functional.adaptive_avg_pool2d(x[None], (2, 2)), "expected a multiple of 2"),
+        (lambda x: x.index_put((x[0] > 0,), x[0]), "expected values that all share"),
+        (lambda x: torch.native_dropout(x, 0.5, True)[0], "dropout in training mode"),
     ],
 )
 def test_refused_arguments_are_named_with_their_node(function: Callable[..., Any], message: str):
     with pytest.raises(ImportModelError, match=re.escape(message)) as error:
         exported(Of(function), [torch.randn(3, 3, 3)])
     assert "call_function" in error.value.message
+
+
+def test_strides_of_a_transposed_tensor_are_refused():
+    with pytest.raises(ImportModelError, match="as_strided of a tensor that is not contiguous"):
+        exported(Of(lambda x: x.T.as_strided((2, 2), (1, 2))), [torch.randn(3, 4)])
 
 
 def test_a_program_that_changes_its_buffers_is_refused():

@@ -15,7 +15,9 @@ CASES: dict[str, tuple[tuple[np.ndarray, ...], dict[str, Any]]] = {
     "nn.conv1d": ((normal(2, 4, 7), normal(6, 2, 3)), {"strides": 2, "padding": (2, 1), "groups": 2}),
     "nn.conv2d": ((normal(1, 4, 6, 5), normal(4, 1, 2, 3)), {"padding": (1, 2), "dilation": 2, "groups": 4}),
     "nn.conv3d": ((normal(1, 2, 3, 4, 5), normal(3, 2, 1, 2, 3)), {"strides": (1, 2, 1), "padding": 1}),
+    "nn.max_pool1d": ((normal(2, 3, 6),), {"pool_size": 3, "strides": 2}),
     "nn.max_pool2d": ((normal(2, 3, 6, 5),), {"pool_size": 3, "strides": 2, "ceil_mode": True}),
+    "nn.avg_pool3d": ((normal(1, 3, 4, 6, 5),), {"pool_size": 2, "padding": 1}),
     "nn.avg_pool2d": ((normal(2, 3, 6, 5),), {"pool_size": (2, 3), "padding": 1}),
 }
 

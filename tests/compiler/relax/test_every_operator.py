@@ -125,6 +125,19 @@ def convolved(
     return np.concatenate([np.einsum("nchwij,ocij->nohw", a, b) for a, b in parts], 1)
 
 
+def volumes(x: np.ndarray, kernel: tuple[int, ...]) -> np.ndarray:
+    """The windows [N, C, D, H, W, volume] of volumes at strides 1, their elements flattened."""
+    every = np.lib.stride_tricks.sliding_window_view(x, kernel, (2, 3, 4))
+    return every.reshape(*every.shape[:5], -1)
+
+
+def first_best(x: np.ndarray, kernel: tuple[int, ...]) -> np.ndarray:
+    """The places in the flattened volume of the first maxima of windows at strides 1."""
+    inside = np.unravel_index(volumes(x, kernel).argmax(-1), kernel)
+    corner = np.indices(inside[0].shape)[2:]
+    return np.ravel_multi_index([c + i for c, i in zip(corner, inside, strict=True)], x.shape[2:])
+
+
 def sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
@@ -361,6 +374,33 @@ CASES: dict[str, Case] = {
         (normal(N, 3, M, 8),),
         lambda x: np.nanmean(windows_of(x, (3, 2), (1, 2), (1, 1, 1, 1), (1, 1), np.nan), (-2, -1)),
         {"pool_size": (3, 2), "strides": (1, 2), "padding": 1},
+    ),
+    "nn.max_pool1d": Case(
+        (normal(N, 3, M),),
+        lambda x: windows_of(x[:, :, None], (1, 2), (1, 2), (0, 1, 0, 1), (1, 1), -np.inf).max((-2, -1))[:, :, 0],
+        {"pool_size": 2, "strides": 2, "padding": 1},
+    ),
+    "nn.avg_pool1d": Case(
+        (normal(N, 3, M),),
+        lambda x: windows_of(x[:, :, None], (1, 3), (1, 2), (0, 1, 0, 1), (1, 1), 0).mean((-2, -1))[:, :, 0],
+        {"pool_size": 3, "strides": 2, "padding": 1, "count_include_pad": True},
+    ),
+    "nn.max_pool3d": Case((normal(N, 2, M, 4, 5),), lambda x: volumes(x, (2, 3, 2)).max(-1), {"pool_size": (2, 3, 2)}),
+    "nn.avg_pool3d": Case((normal(N, 2, M, 4, 5),), lambda x: volumes(x, (2, 3, 2)).mean(-1), {"pool_size": (2, 3, 2)}),
+    "nn.argmax_pool1d": Case(
+        (normal(N, 3, M),),
+        lambda x: first_best(x[..., None, None], (3, 1, 1))[..., 0, 0],
+        {"pool_size": 3},
+    ),
+    "nn.argmax_pool2d": Case(
+        (normal(N, 2, M, 4),),
+        lambda x: first_best(x[..., None], (3, 2, 1))[..., 0],
+        {"pool_size": (3, 2)},
+    ),
+    "nn.argmax_pool3d": Case(
+        (RNG.integers(0, 9, (N, 2, M, 4, 5)).astype("float32"),),
+        lambda x: first_best(x, (2, 3, 2)),
+        {"pool_size": (2, 3, 2)},
     ),
     "nn.softmax": Case((X,), lambda x: softmax(x, 1), {"axis": 1}),
     "nn.log_softmax": Case((X,), lambda x: np.log(softmax(x.astype("f8"))).astype("f4"), tolerance=2e-6),

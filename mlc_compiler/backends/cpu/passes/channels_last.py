@@ -18,8 +18,9 @@ from ....relax.info import make_tuple, shape_of
 from ....relax.ops import elementwise
 from ....relax.ops.registry import Operator
 
-CONVOLUTIONS = {"nn.conv1d": "NWC", "nn.conv2d": "NHWC", "nn.conv3d": "NDHWC"}
-POOLING = ("nn.max_pool2d", "nn.avg_pool2d")
+LAYOUTS = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
+CONVOLUTIONS = {f"nn.conv{n}d": layout for n, layout in LAYOUTS.items()}
+POOLING = {f"nn.{kind}_pool{n}d": layout for n, layout in LAYOUTS.items() for kind in ("max", "avg")}
 REDUCTIONS = ("mean", "sum", "max", "min", "variance", "std")
 ELEMENTWISE = frozenset(o.name for o in vars(elementwise).values() if isinstance(o, Operator))
 
@@ -147,7 +148,8 @@ class _Block:
         return _operator(call)(image, weight, **{**_attrs(call), "padding": 0, "data_layout": layout})
 
     def _pooling(self, call: rx.Call) -> rx.Expr:
-        return _operator(call)(self._with_channels_last(call.args[0]), **{**_attrs(call), "layout": "NHWC"})
+        layout = POOLING[call.target.name]
+        return _operator(call)(self._with_channels_last(call.args[0]), **{**_attrs(call), "layout": layout})
 
     def _reduction(self, call: rx.Call) -> rx.Expr | None:
         """Rewrite a reduction that keeps its axes or reduces all spatial axes; None for any other."""

@@ -7,10 +7,10 @@ that of https://docs.pytorch.org/docs/stable/user_guide/torch_compiler/torch.com
 
 from __future__ import annotations
 
-from . import elementwise, layers, reductions, resampling, scattering, shapes
+from . import elementwise, layers, pooling, reductions, resampling, scattering, searching, shapes
 from .elementwise import Row
 
-FAMILIES = (elementwise, reductions, shapes, layers, resampling, scattering)
+FAMILIES = (elementwise, reductions, searching, shapes, layers, pooling, resampling, scattering)
 ROWS: dict[str, Row] = {name: row for family in FAMILIES for name, row in family.ROWS.items()}
 
 

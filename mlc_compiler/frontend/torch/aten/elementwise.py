@@ -10,7 +10,7 @@ from ....ir import dtype as dt
 from ....relax import ops
 from ....relax.info import shape_of
 from ....relax.nodes import Expr
-from ...blocks import truncated_quotient
+from ...blocks import truncated_quotient, truncated_remainder
 from ...values import Number, Value, cast, dtype_of, floating, promoted
 
 Row = Callable[..., Any]
@@ -67,9 +67,19 @@ def _trunc(x: Expr) -> Expr:
     return ops.multiply(ops.sign(x), ops.floor(ops.abs(x)))
 
 
-def _fmod(x: Value, y: Value) -> Expr:
-    a, b = promoted(x, y)
-    return ops.subtract(a, ops.multiply(_div(a, b, "trunc"), b))
+def _ignoring_nan(op: Row) -> Row:
+    """Row of fmax and fmin, whose result is NaN only if both operands are."""
+
+    def row(x: Expr, y: Expr) -> Expr:
+        a, b = promoted(x, y)
+        return ops.where(ops.not_equal(a, a), b, ops.where(ops.not_equal(b, b), a, op(a, b)))
+
+    return row
+
+
+def _hypot(x: Expr, y: Expr) -> Expr:
+    a, b = (floating(v) for v in promoted(x, y))
+    return ops.sqrt(ops.add(ops.square(a), ops.square(b)))
 
 
 def _pow(x: Value, exponent: Value) -> Expr:
@@ -118,6 +128,8 @@ def _converted(x: Expr, dtype: str | None = None, *_: Any, **__: Any) -> Expr:
 
 
 ROWS: dict[str, Row] = {
+    "__lshift__": _binary(ops.left_shift),
+    "__rshift__": _binary(ops.right_shift),
     "_to_copy": _converted,
     "abs": ops.abs,
     "acos": _of_floats(ops.acos),
@@ -131,8 +143,10 @@ ROWS: dict[str, Row] = {
     "atan2": lambda x, y: ops.atan2(*map(floating, promoted(x, y))),
     "atanh": _of_floats(ops.atanh),
     "bitwise_and": _bits(ops.bitwise_and, ops.logical_and),
+    "bitwise_left_shift": _binary(ops.left_shift),
     "bitwise_not": _bitwise_not,
     "bitwise_or": _bits(ops.bitwise_or, ops.logical_or),
+    "bitwise_right_shift": _binary(ops.right_shift),
     "bitwise_xor": _bits(ops.bitwise_xor, ops.logical_xor),
     "ceil": ops.ceil,
     "clamp": _clamp,
@@ -147,17 +161,22 @@ ROWS: dict[str, Row] = {
     "elu": _elu,
     "eq": _binary(ops.equal),
     "erf": _of_floats(ops.erf),
+    "erfc": lambda x: ops.subtract(cast(1.0, dtype_of(floating(x))), ops.erf(floating(x))),
     "exp": _of_floats(ops.exp),
+    "exp2": lambda x: ops.exp(ops.multiply(floating(x), math.log(2))),
     "expm1": lambda x: ops.subtract(ops.exp(floating(x)), 1.0),
     "floor": ops.floor,
     "floor_divide": _binary(ops.floor_divide),
-    "fmod": _fmod,
+    "fmax": _ignoring_nan(ops.maximum),
+    "fmin": _ignoring_nan(ops.minimum),
+    "fmod": _binary(truncated_remainder),
     "ge": _binary(ops.greater_equal),
     "gelu": _gelu,
     "gt": _binary(ops.greater),
     "hardsigmoid": _hardsigmoid,
     "hardswish": lambda x: ops.multiply(x, _hardsigmoid(x)),
     "hardtanh": lambda x, min=-1.0, max=1.0: _clamp(x, min, max),
+    "hypot": _hypot,
     "isinf": lambda x: ops.equal(ops.abs(x), math.inf),
     "isnan": lambda x: ops.not_equal(x, x),
     "le": _binary(ops.less_equal),

@@ -1,4 +1,4 @@
-"""ATen's matmuls, norms, convolutions, pooling and attention."""
+"""ATen's matmuls, norms, convolutions and attention."""
 
 from __future__ import annotations
 
@@ -12,15 +12,22 @@ from ....relax.info import shape_of
 from ....relax.nodes import Expr
 from ... import blocks
 from ...values import Number, Size, cast, dtype_of, promoted, rank
+from .pooling import Sizes, listed
 
 Row = Callable[..., Any]
-Sizes = int | Sequence[int]
 
 
 def _plus_product(added: Expr, x: Expr, y: Expr, beta: Number = 1, alpha: Number = 1) -> Expr:
     product = ops.matmul(x, y)
     product = product if alpha == 1 else ops.multiply(product, alpha)
     return ops.add(added if beta == 1 else ops.multiply(added, beta), product)
+
+
+def _plus_products(added: Expr, x: Expr, y: Expr, beta: Number = 1, alpha: Number = 1) -> Expr:
+    """Row of addbmm: the products of a batch of matrices are added up."""
+    scaled = x if alpha == 1 else ops.multiply(x, alpha)
+    total = ops.sum(ops.matmul(scaled, y), axis=0)
+    return ops.add(added if beta == 1 else ops.multiply(added, beta), total)
 
 
 def _layer_norm(
@@ -67,11 +74,6 @@ def _log_softmax(x: Expr, dim: int, dtype: str | None = None) -> Expr:
     return ops.log_softmax(x if dtype is None else cast(x, dtype), axis=dim)
 
 
-def _listed(value: Sizes, count: int) -> tuple[int, ...]:
-    numbers = (value,) if isinstance(value, int) else tuple(value)
-    return numbers * count if len(numbers) == 1 else numbers
-
-
 def _convolution(
     x: Expr,
     weight: Expr,
@@ -82,13 +84,13 @@ def _convolution(
     groups: int = 1,
 ) -> Expr:
     axes = rank(weight) - 2
-    gaps = _listed(dilation, axes)
+    gaps = listed(dilation, axes)
     if padding == "same":
         kernel = [int(s.value) for s in shape_of(weight)[2:]]  # type: ignore[attr-defined]
         sides = blocks.same_padding(kernel, gaps)
     else:
-        sides = _listed(0 if isinstance(padding, str) else padding, axes)
-    return blocks.convolution(x, weight, bias, _listed(stride, axes), sides, gaps, groups)
+        sides = listed(0 if isinstance(padding, str) else padding, axes)
+    return blocks.convolution(x, weight, bias, listed(stride, axes), sides, gaps, groups)
 
 
 def _transposed_convolution(
@@ -102,7 +104,7 @@ def _transposed_convolution(
     dilation: Sizes = 1,
 ) -> Expr:
     axes = rank(weight) - 2
-    steps, sides, more, gaps = (_listed(v, axes) for v in (stride, padding, output_padding, dilation))
+    steps, sides, more, gaps = (listed(v, axes) for v in (stride, padding, output_padding, dilation))
     return blocks.transposed_convolution(x, weight, bias, steps, sides * 2, more, gaps, groups)
 
 
@@ -122,54 +124,6 @@ def _any_convolution(
     return _convolution(x, weight, bias, stride, padding, dilation, groups)
 
 
-def _max_pool(
-    x: Expr, kernel: Sizes, stride: Sizes = (), padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False
-) -> Expr:
-    size = _listed(kernel, 2)
-    return ops.max_pool2d(
-        x,
-        pool_size=size,
-        strides=_listed(stride, 2) or size,
-        padding=_listed(padding, 2),
-        dilation=_listed(dilation, 2),
-        ceil_mode=ceil_mode,
-    )
-
-
-def _avg_pool(
-    x: Expr,
-    kernel: Sizes,
-    stride: Sizes = (),
-    padding: Sizes = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Expr:
-    if divisor_override is not None:
-        raise ValueError("an average pooling with divisor_override; scale the result instead")
-    size = _listed(kernel, 2)
-    return ops.avg_pool2d(
-        x,
-        pool_size=size,
-        strides=_listed(stride, 2) or size,
-        padding=_listed(padding, 2),
-        ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad,
-    )
-
-
-def _on_rows(pool: Row) -> Row:
-    """Wrap 2D pooling as 1D pooling, by an axis of size 1."""
-
-    def row(x: Expr, kernel: Sizes, stride: Sizes = (), padding: Sizes = 0, *rest: Any) -> Expr:
-        step = _listed(stride, 1) or _listed(kernel, 1)
-        image = ops.expand_dims(x, axis=-2)
-        sides = (0, *_listed(padding, 1))
-        return ops.squeeze(pool(image, (1, *_listed(kernel, 1)), (1, *step), sides, *rest), axis=-2)
-
-    return row
-
-
 def _attention(
     q: Expr,
     k: Expr,
@@ -186,9 +140,10 @@ def _attention(
     return blocks.attention(q, k, v, mask, is_causal, scale)
 
 
-def _best_of_windows(x: Expr, *rest: Any) -> tuple[Expr]:
-    """Row of max_pool2d_with_indices; the indices are not computed."""
-    return (_max_pool(x, *rest),)
+def _dropout(x: Expr, p: float, train: bool | None) -> tuple[Expr, Expr]:
+    if train or train is None:
+        raise ValueError("dropout in training mode; call model.eval() before the export")
+    return x, blocks.filled(shape_of(x), True, "bool")
 
 
 def _native_group_norm(
@@ -205,15 +160,13 @@ def _grid_sample(x: Expr, grid: Expr, mode: int, padding: int, align_corners: bo
 
 
 ROWS: dict[str, Row] = {
-    "_adaptive_avg_pool2d": blocks.adaptive_average,
     "_log_softmax": lambda x, dim, half_to_float: ops.log_softmax(x, axis=dim),
     "_native_batch_norm_legit.no_stats": _instance_norm,
     "_native_batch_norm_legit_no_training": _batch_norm,
     "_softmax": lambda x, dim, half_to_float: ops.softmax(x, axis=dim),
-    "adaptive_avg_pool2d": blocks.adaptive_average,
+    "addbmm": _plus_products,
     "addmm": _plus_product,
-    "avg_pool1d": _on_rows(_avg_pool),
-    "avg_pool2d": _avg_pool,
+    "addmv": _plus_product,
     "baddbmm": _plus_product,
     "bmm": ops.matmul,
     "conv1d": _convolution,
@@ -229,10 +182,8 @@ ROWS: dict[str, Row] = {
     "linear": ops.linear,
     "log_softmax.int": _log_softmax,
     "matmul": lambda x, y: ops.matmul(*promoted(x, y)),
-    "max_pool1d": _on_rows(_max_pool),
-    "max_pool2d": _max_pool,
-    "max_pool2d_with_indices": _best_of_windows,
     "mm": ops.matmul,
+    "native_dropout": _dropout,
     "native_group_norm": _native_group_norm,
     "native_layer_norm": lambda *args: (_layer_norm(*args),),
     "rms_norm": _rms_norm,

@@ -6,10 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ....ir import dtype as dt
 from ....relax import ops
 from ....relax.nodes import Expr
-from ...values import axis_of, cast, count_of, dtype_of, floating, rank
+from ... import blocks
+from ...values import axis_of, cast, constant_size, count_of, dtype_of, floating, rank
 
 Row = Callable[..., Any]
 Axes = int | Sequence[int] | None
@@ -66,14 +69,44 @@ def _variance(x: Expr, dim: Axes = None, correction: float | None = None, keepdi
     return ops.multiply(ops.variance(x, axis=axes, keepdims=keepdim), count / max(count - removed, 0))
 
 
+def _variance_and_mean(
+    x: Expr, dim: Axes = None, correction: float | None = None, keepdim: bool = False
+) -> tuple[Expr, Expr]:
+    return _variance(x, dim, correction, keepdim), _mean(x, dim, keepdim)
+
+
 def _norm(x: Expr, ord: float = 2, dim: Axes = None, keepdim: bool = False, dtype: str | None = None) -> Expr:
     x = floating(x) if dtype is None else cast(x, dtype)
     axes, size = _axes(x, dim), ops.abs(x)
-    if ord == math.inf:
-        return ops.max(size, axis=axes, keepdims=keepdim)
+    if abs(ord) == math.inf:
+        return (ops.max if ord > 0 else ops.min)(size, axis=axes, keepdims=keepdim)
+    if ord == 0:
+        return ops.sum(cast(ops.not_equal(x, 0.0), dtype_of(x)), axis=axes, keepdims=keepdim)
+    if ord == 1:
+        return ops.sum(size, axis=axes, keepdims=keepdim)
     if ord == 2:
         return ops.sqrt(ops.sum(ops.square(x), axis=axes, keepdims=keepdim))
     return ops.power(ops.sum(ops.power(size, float(ord)), axis=axes, keepdims=keepdim), 1.0 / ord)
+
+
+def _distance(x: Expr, y: Expr, p: float = 2) -> Expr:
+    return _norm(ops.subtract(x, y), p)
+
+
+def _distances(x: Expr, y: Expr, p: float = 2, compute_mode: int | None = None) -> Expr:
+    """The ``p``-norms of the differences of all rows of ``x`` [..., R, D] and ``y`` [..., S, D]: [..., R, S]."""
+    return _norm(ops.subtract(ops.expand_dims(x, axis=-2), ops.expand_dims(y, axis=-3)), p, -1)
+
+
+def _distances_of_pairs(x: Expr, p: float = 2) -> Expr:
+    """The ``p``-norms of the differences of rows i and j, i < j, of ``x`` [R, D], in the order of i."""
+    first, second = (blocks.number_table(i) for i in np.triu_indices(constant_size(x, 0), 1))
+    return _norm(ops.subtract(ops.take(x, first, axis=0), ops.take(x, second, axis=0)), p, -1)
+
+
+def _logcumsumexp(x: Expr, dim: int) -> Expr:
+    peak = ops.max(x, axis=dim, keepdims=True)
+    return ops.add(ops.log(ops.cumsum(ops.exp(ops.subtract(x, peak)), axis=dim)), peak)
 
 
 def _cumulative(op: Row) -> Row:
@@ -89,6 +122,8 @@ def _sort(x: Expr, dim: int = -1, descending: bool = False) -> Expr:
 
 
 ROWS: dict[str, Row] = {
+    "_cdist_forward": _distances,
+    "_pdist_forward": _distances_of_pairs,
     "all": _some(ops.min),
     "amax": _extreme(ops.max),
     "amin": _extreme(ops.min),
@@ -98,7 +133,9 @@ ROWS: dict[str, Row] = {
     "argsort": lambda x, dim=-1, descending=False: ops.argsort(x, axis=dim, descending=descending, dtype="int64"),
     "cumprod": _cumulative(ops.cumprod),
     "cumsum": _cumulative(ops.cumsum),
+    "dist": _distance,
     "linalg_vector_norm": _norm,
+    "logcumsumexp": _logcumsumexp,
     "max.default": _extreme(ops.max),
     "max.dim": _with_position(ops.max, ops.argmax),
     "mean": _mean,
@@ -110,4 +147,5 @@ ROWS: dict[str, Row] = {
     "sum": _sum,
     "topk": _topk,
     "var.correction": _variance,
+    "var_mean.correction": _variance_and_mean,
 }

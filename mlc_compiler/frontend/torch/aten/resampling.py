@@ -24,9 +24,12 @@ def _nearest(coordinates: str) -> Row:
     return lambda x, size, scales=None: _resampled(x, size, scales, how)
 
 
-def _weighted(kind: str) -> Row:
+def _weighted(kind: str, antialias: bool = False) -> Row:
+    a = -0.5 if antialias else -0.75
+
     def row(x: Expr, size: Sequence[int] | None, align_corners: bool, scales: Sequence[float] | None = None) -> Expr:
-        return _resampled(x, size, scales, Resampling(kind, "align_corners" if align_corners else "half_pixel"))
+        coordinates = "align_corners" if align_corners else "half_pixel"
+        return _resampled(x, size, scales, Resampling(kind, coordinates, a=a, antialias=antialias))
 
     return row
 
@@ -34,6 +37,8 @@ def _weighted(kind: str) -> Row:
 ROWS: dict[str, Row] = {
     **{f"upsample_nearest{n}d.vec": _nearest("asymmetric") for n in (1, 2, 3)},
     **{f"_upsample_nearest_exact{n}d.vec": _nearest("half_pixel") for n in (1, 2, 3)},
+    "_upsample_bicubic2d_aa.vec": _weighted("cubic", antialias=True),
+    "_upsample_bilinear2d_aa.vec": _weighted("linear", antialias=True),
     "upsample_linear1d.vec": _weighted("linear"),
     "upsample_bilinear2d.vec": _weighted("linear"),
     "upsample_trilinear3d.vec": _weighted("linear"),

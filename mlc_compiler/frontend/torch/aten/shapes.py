@@ -13,8 +13,8 @@ from ....relax import ops
 from ....relax.info import shape_of
 from ....relax.nodes import Expr
 from ... import blocks
-from ...values import Number, Size, axis_of, cast, dtype_of, plain, promoted, rank, size_of
-from .indexing import index
+from ...indexing import index
+from ...values import Number, Size, axis_of, cast, constant_size, count_of, dtype_of, plain, promoted, rank, size_of
 
 Row = Callable[..., Any]
 NO_END = 2**63 - 1
@@ -74,17 +74,65 @@ def _split_with_sizes(x: Expr, sizes: Sequence[int], dim: int = 0) -> Expr:
 
 
 def _split(x: Expr, size: int, dim: int = 0) -> Expr:
-    length = size_of(x, axis_of(x, dim))
-    if not isinstance(length, int):
-        raise ValueError(f"axis {dim} has the symbolic size {length}; expected a number")
-    return ops.split(x, indices_or_sections=tuple(range(size, length, size)), axis=dim)
+    return ops.split(x, indices_or_sections=tuple(range(size, constant_size(x, dim), size)), axis=dim)
 
 
 def _unbind(x: Expr, dim: int = 0) -> tuple[Expr, ...]:
-    length = size_of(x, axis_of(x, dim))
-    if not isinstance(length, int):
-        raise ValueError(f"axis {dim} has the symbolic size {length}; expected a number")
-    return tuple(_select(x, dim, i) for i in range(length))
+    return tuple(_select(x, dim, i) for i in range(constant_size(x, dim)))
+
+
+def _diagonal(x: Expr, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Expr:
+    """The diagonal of the axes ``dim1`` and ``dim2``, as the last axis; a positive offset is above the main one."""
+    a, b = axis_of(x, dim1), axis_of(x, dim2)
+    x = _permute(x, [*(i for i in range(rank(x)) if i not in (a, b)), a, b])
+    places = diagonal_places(constant_size(x, -2), constant_size(x, -1), offset)
+    return ops.take(_merged(x, rank(x) - 2), blocks.number_table(places), axis=rank(x) - 2, mode="fast")
+
+
+def diagonal_places(rows: int, columns: int, offset: int) -> np.ndarray:
+    """The indices of a diagonal's elements in a flattened matrix, int64."""
+    count = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
+    return max(offset, 0) + max(-offset, 0) * columns + np.arange(count) * (columns + 1)
+
+
+def _merged(x: Expr, axis: int) -> Expr:
+    """Merge the axes from ``axis`` on into one."""
+    return ops.reshape(x, (*shape_of(x)[:axis], count_of(x, range(axis, rank(x)))))
+
+
+def _diagonal_scatter(x: Expr, values: Expr, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Expr:
+    a, b = axis_of(x, dim1), axis_of(x, dim2)
+    order = [*(i for i in range(rank(x)) if i not in (a, b)), a, b]
+    moved = _permute(x, order)
+    places = diagonal_places(constant_size(moved, -2), constant_size(moved, -1), offset)
+    targets = ops.broadcast_to(blocks.number_table(places), shape_of(values))
+    written = ops.scatter_elements(_merged(moved, rank(x) - 2), targets, values, axis=-1)
+    return _permute(ops.reshape(written, shape_of(moved)), np.argsort(order).tolist())
+
+
+def _as_strided(x: Expr, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Expr:
+    """Row of as_strided for contiguous tensors."""
+    places = np.array(offset or 0)
+    for count, step in zip(size, stride, strict=True):
+        places = places[..., None] + np.arange(count) * step
+    return ops.take(_merged(x, 0), blocks.number_table(places), axis=0, mode="fast")
+
+
+def _windows(x: Expr, dim: int, size: int, step: int) -> Expr:
+    """Row of unfold: windows of ``size`` elements along ``dim``, every ``step``; their elements are the last axis."""
+    if not rank(x):
+        return ops.broadcast_to(x, (size,))
+    axis = axis_of(x, dim)
+    first = np.arange(0, constant_size(x, axis) - size + 1, step)
+    taken = ops.take(x, blocks.number_table(first[:, None] + np.arange(size)), axis=axis, mode="fast")
+    return _permute(taken, [*(a for a in range(rank(taken)) if a != axis + 1), axis + 1])
+
+
+def _triangle_indices(keep: Callable[..., np.ndarray]) -> Row:
+    def row(rows: int, columns: int, offset: int = 0, dtype: str = "int64") -> Expr:
+        return blocks.number_table(np.argwhere(keep(np.ones((rows, columns)), offset)).T.astype(dtype))
+
+    return row
 
 
 def _repeat(x: Expr, times: Sequence[int]) -> Expr:
@@ -137,10 +185,15 @@ def _on_sizes(f: Callable[[Any, Any], Any]) -> Row:
 ROWS: dict[str, Row] = {
     "_unsafe_view": blocks.reshape,
     "arange": _arange,
+    "as_strided": _as_strided,
     "cat": lambda tensors, dim=0: ops.concat(promoted(*tensors), axis=dim),
     "constant_pad_nd": _constant_pad,
+    "diagonal": _diagonal,
+    "diagonal_scatter": _diagonal_scatter,
     "embedding": lambda weight, ids, *_: ops.take(weight, ids, axis=0),
     "empty.memory_format": _filled(0),
+    "empty_permuted": lambda size, order, dtype="float32": blocks.filled(size, 0, dtype),
+    "empty_strided": lambda size, strides, dtype="float32": blocks.filled(size, 0, dtype),
     "expand": _expand,
     "flip": _flip,
     "full": _full,
@@ -148,6 +201,7 @@ ROWS: dict[str, Row] = {
     "gather": lambda x, dim, places, sparse_grad=False: ops.gather_elements(x, places, axis=dim),
     "index.Tensor": index,
     "index_select": lambda x, dim, places: ops.take(x, places, axis=dim),
+    "new_empty_strided": lambda x, size, strides, dtype=None: blocks.filled(size, 0, dtype or dtype_of(x)),
     "new_full": _new_full,
     "new_ones": lambda x, size, dtype=None: blocks.filled(size, 1, dtype or dtype_of(x)),
     "new_zeros": lambda x, size, dtype=None: blocks.filled(size, 0, dtype or dtype_of(x)),
@@ -165,14 +219,18 @@ ROWS: dict[str, Row] = {
     "stack": lambda tensors, dim=0: ops.stack(promoted(*tensors), axis=dim),
     "t": _matrix_transpose,
     "transpose.int": _transpose,
+    "tril_indices": _triangle_indices(np.tril),
     "tril": lambda x, diagonal=0: ops.tril(x, k=diagonal),
+    "triu_indices": _triangle_indices(np.triu),
     "triu": lambda x, diagonal=0: ops.triu(x, k=diagonal),
     "unbind.int": _unbind,
+    "unfold": _windows,
     "unsqueeze": lambda x, dim: ops.expand_dims(x, axis=dim),
     "view": blocks.reshape,
     "zeros": _filled(0),
     "zeros_like": _filled_like(0),
     # sizes
+    "sym_numel": lambda x: count_of(x, range(rank(x))),
     "sym_size.int": lambda x, dim: size_of(x, dim),
     "operator.add": _on_sizes(operator.add),
     "operator.floordiv": _on_sizes(operator.floordiv),

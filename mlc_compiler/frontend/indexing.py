@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from ....relax import ops
-from ....relax.info import shape_of
-from ....relax.nodes import Expr
-from ...values import Size, cast, count_of, dtype_of, promoted, rank, size_of
+from ..relax import ops
+from ..relax.info import shape_of
+from ..relax.nodes import Expr
+from .values import Size, cast, count_of, dtype_of, promoted, rank, size_of
 
 
-def _nonnegative(places: Expr, size: Size) -> Expr:
+def nonnegative(places: Expr, size: Size) -> Expr:
     """Replace negative indices, which count from the end of an axis of ``size`` elements."""
     return ops.where(ops.less(places, 0), ops.add(places, cast(size, dtype_of(places))), places)
 
@@ -37,7 +37,7 @@ def flat_index(x: Expr, axes: Sequence[int], places: Sequence[Expr]) -> Expr:
     if any(dtype_of(place) == "bool" for place in places):
         raise ValueError("a mask as index: the result's size is not known; select by torch.where")
     sizes = [size_of(x, axis) for axis in axes]
-    wrapped = promoted(*(_nonnegative(place, size) for place, size in zip(places, sizes, strict=True)))
+    wrapped = promoted(*(nonnegative(place, size) for place, size in zip(places, sizes, strict=True)))
     return reduce(
         lambda flat, part: ops.add(ops.multiply(flat, cast(part[1], dtype_of(flat))), part[0]),
         list(zip(wrapped, sizes, strict=True))[1:],
