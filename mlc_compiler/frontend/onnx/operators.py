@@ -17,7 +17,7 @@ from ...relax import ops
 from ...relax.info import shape_of
 from ...relax.nodes import Expr
 from .. import blocks
-from ..values import Size, axis_of, cast, dtype_of, plain, promoted, rank, size_of
+from ..values import Size, axis_of, cast, constant_size, dtype_of, plain, promoted, rank, size_of
 from .arrays import Row, numbers
 from .windows import WINDOWS
 
@@ -128,6 +128,22 @@ def _gather(x: Expr, places: Expr, *, axis: int = 0) -> Expr:
     return ops.take(x, ops.where(ops.less(places, 0), ops.add(places, size), places), axis=axis)
 
 
+def _cumsum(x: Expr, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Expr:
+    (at,) = numbers(axis)
+    total = ops.cumsum(ops.flip(x, axis=at) if reverse else x, axis=at, exclusive=bool(exclusive))
+    return ops.flip(total, axis=at) if reverse else total
+
+
+def _lp_normalized(x: Expr, *, axis: int = -1, p: int = 2) -> Expr:
+    size = ops.sum(ops.abs(x) if p == 1 else ops.square(x), axis=axis, keepdims=True)
+    return ops.divide(x, size if p == 1 else ops.sqrt(size))
+
+
+def _instance_norm(x: Expr, scale: Expr, bias: Expr, *, epsilon: float = 1e-5) -> Expr:
+    groups, axes = constant_size(x, 1), tuple(range(2, rank(x)))
+    return ops.group_norm(x, scale, bias, num_groups=groups, channel_axis=1, axes=axes, epsilon=epsilon)
+
+
 def _how(reduction: bytes) -> str:
     return "update" if reduction == b"none" else reduction.decode()
 
@@ -200,6 +216,7 @@ ROWS: dict[str, Row] = {
     "Concat": lambda *parts, axis: ops.concat(parts, axis=axis),
     "Cos": ops.cos,
     "Cosh": ops.cosh,
+    "CumSum": _cumsum,
     "Div": lambda a, b: (ops.divide if dt.is_float(dtype_of(a)) else blocks.truncated_quotient)(a, b),
     "Elu": _elu,
     "Equal": ops.equal,
@@ -217,27 +234,36 @@ ROWS: dict[str, Row] = {
     "HardSigmoid": _hard_sigmoid,
     "HardSwish": lambda x: ops.multiply(x, _hard_sigmoid(x, alpha=1 / 6)),
     "Identity": lambda x: x,
+    "InstanceNormalization": _instance_norm,
+    "IsNaN": lambda x: ops.not_equal(x, x),
     "LayerNormalization": _layer_norm,
     "LeakyRelu": lambda x, *, alpha=0.01: ops.leakyrelu(x, alpha=alpha),
     "Less": ops.less,
     "LessOrEqual": ops.less_equal,
     "Log": ops.log,
     "LogSoftmax": lambda x, *, axis=-1: ops.log_softmax(x, axis=axis),
+    "LpNormalization": _lp_normalized,
     "MatMul": ops.matmul,
     "Max": _variadic(ops.maximum),
     "Min": _variadic(ops.minimum),
+    "Mish": lambda x: ops.multiply(x, ops.tanh(ops.softplus(x))),
     "Mul": ops.multiply,
     "Neg": ops.negative,
     "Not": ops.logical_not,
     "Or": ops.logical_or,
+    "PRelu": lambda x, slope: ops.where(ops.less(x, 0.0), ops.multiply(x, slope), x),
     "Pad": _pad,
     "Pow": lambda x, y: ops.power(x, cast(y, dtype_of(x))),
     "Reciprocal": lambda x: ops.divide(cast(1.0, dtype_of(x)), x),
+    "ReduceL1": _reduction(lambda x, **how: ops.sum(ops.abs(x), **how)),
+    "ReduceL2": _reduction(lambda x, **how: ops.sqrt(ops.sum(ops.square(x), **how))),
+    "ReduceLogSum": _reduction(lambda x, **how: ops.log(ops.sum(x, **how))),
     "ReduceMax": _reduction(ops.max),
     "ReduceMean": _reduction(ops.mean),
     "ReduceMin": _reduction(ops.min),
     "ReduceProd": _reduction(ops.prod),
     "ReduceSum": _reduction(ops.sum),
+    "ReduceSumSquare": _reduction(lambda x, **how: ops.sum(ops.square(x), **how)),
     "Relu": ops.relu,
     "Reshape": _reshape,
     "Round": ops.round,
@@ -263,16 +289,14 @@ ROWS: dict[str, Row] = {
     "Trilu": lambda x, k=None, *, upper=1: (ops.triu if upper else ops.tril)(x, k=0 if k is None else numbers(k)[0]),
     "Unsqueeze": lambda x, axes: ops.expand_dims(x, axis=tuple(numbers(axes))),
     "Where": lambda c, x, y: ops.where(c, *promoted(x, y)),
+    "Xor": ops.logical_xor,
 }
 KNOWN_INPUTS = {
+    "CumSum": (1,),
     "Resize": (1, 2, 3),
     "Expand": (1,),
     "Pad": (1, 2, 3),
-    "ReduceMax": (1,),
-    "ReduceMean": (1,),
-    "ReduceMin": (1,),
-    "ReduceProd": (1,),
-    "ReduceSum": (1,),
+    **{name: (1,) for name in ROWS if name.startswith("Reduce")},
     "Reshape": (1,),
     "Slice": (1, 2, 3, 4),
     "Split": (1,),

@@ -37,9 +37,9 @@ IMAGE, PLACES = normal(2, 4, 7, 9), RNG.integers(-3, 3, (2, 3))
 FEEDS = {"x": X, "y": Y, "p": POSITIVE, "image": IMAGE, "i": PLACES, "t": X > 0, "u": Y > 0}
 
 UNARY = """Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Elu Erf Exp Floor HardSigmoid HardSwish Identity LeakyRelu
-    Neg Relu Round Sigmoid Sign Sin Sinh Softplus Tan Tanh"""
+    IsNaN LpNormalization Mish Neg Relu Round Sigmoid Sign Sin Sinh Softplus Tan Tanh"""
 BINARY = "Add Sub Mul Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min"
-REDUCTIONS = "ReduceMax ReduceMin ReduceMean ReduceProd"
+REDUCTIONS = "ReduceMax ReduceMin ReduceMean ReduceProd ReduceL1 ReduceL2 ReduceSumSquare"
 
 Case = tuple[str, Sequence[Any], Mapping[str, Any]]
 """An operator; its inputs, names of ``FEEDS`` or arrays; its attributes."""
@@ -48,7 +48,7 @@ CASES: list[Case] = [
     *((name, ["p"], {}) for name in ("Log", "Sqrt", "Reciprocal")),
     *((name, ["x", "y"], {}) for name in BINARY.split()),
     *((name, ["x", ints(1)], {"keepdims": 0}) for name in REDUCTIONS.split()),
-    *((name, ["t", "u"], {}) for name in ("And", "Or")),
+    *((name, ["t", "u"], {}) for name in ("And", "Or", "Xor")),
     ("Not", ["t"], {}),
     ("Sum", ["x", "y", "p"], {}),
     ("Pow", ["p", np.float32(1.5)], {}),
@@ -56,6 +56,11 @@ CASES: list[Case] = [
     ("Gelu", ["x"], {"approximate": "tanh"}),
     ("ReduceSum", ["x", ints(0, 2)], {}),
     ("ReduceSum", ["x"], {"keepdims": 0}),
+    ("ReduceLogSum", ["p", ints(1)], {}),
+    ("CumSum", ["x", np.int64(1)], {"exclusive": 1, "reverse": 1}),
+    ("InstanceNormalization", ["image", normal(4), normal(4)], {}),
+    ("LpNormalization", ["p"], {"axis": 1, "p": 1}),
+    ("PRelu", ["x", normal(4, 1)], {}),
     ("ArgMax", ["x"], {"axis": 1}),
     ("ArgMin", ["x"], {"axis": -1, "keepdims": 0}),
     ("BatchNormalization", ["image", *normal(3, 4), np.abs(normal(4))], {}),
