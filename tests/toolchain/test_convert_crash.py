@@ -131,7 +131,10 @@ def test_killed_at_random_moments_a_rerun_ends_identical(undisturbed, tmp_path):
         time.sleep(moments.random() * span)
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-        killed += os.WIFSIGNALED(status)
+        if os.WIFSIGNALED(status):
+            killed += 1
+        else:  # it had ended: the machine is less busy now than when an undisturbed run was timed
+            span *= 0.8
         if folder.exists():
             check_visible(folder)
         if attempt % 5 == 4:
