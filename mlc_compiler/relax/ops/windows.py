@@ -169,21 +169,21 @@ def _kernel(pool_size: Sizes, rank: int) -> list[PrimExpr]:
 
 
 def _pool(
-    data: te.Tensor,
+    x: te.Tensor,
     layout: _Layout,
     windows: Sequence[_Window],
     ceil_mode: bool,
-    fill: Any,
     name: str,
     combine: Callable[..., Any],
 ) -> te.Tensor:
-    x, k = _padded(data, layout, windows, fill, ceil_mode), _members(windows)
-    batch, channels, _ = layout.parts(data.shape)
+    """Combine the elements of each window of a padded image."""
+    k = _members(windows)
+    batch, channels, _ = layout.parts(x.shape)
 
     def element(*i: PrimExpr) -> PrimExpr:
         n, channel, at = layout.parts(i)
         value = x[layout.joined(n, channel, _places(windows, at, k))]
-        return combine(te.cast(value, sum_type(data.dtype)), axis=k)
+        return combine(te.cast(value, sum_type(x.dtype)), axis=k)
 
     return te.compute(layout.joined(batch, channels, [w.count(ceil_mode) for w in windows]), element, name=name)
 
@@ -201,7 +201,8 @@ def _best_of_windows(rank: int) -> Operator:
     ) -> te.Tensor:
         kernel, order = _kernel(pool_size, rank), _Layout.named(layout, rank, "layout")
         windows = _windows(data, order, kernel, strides, padding, dilation)
-        best = _pool(data, order, windows, ceil_mode, te.min_value(data.dtype), f"max_pool{rank}d", te.max)
+        x = _padded(data, order, windows, te.min_value(data.dtype), ceil_mode)
+        best = _pool(x, order, windows, ceil_mode, f"max_pool{rank}d", te.max)
         return narrowed(best, data.dtype)
 
     definition.__doc__ = f"""The maximum of each window. data: [N, C, *size]; attributes as of ``conv{rank}d``.
@@ -224,9 +225,8 @@ def _places_of_best(rank: int) -> Operator:
     ) -> te.Tensor:
         order = _Layout(channels_last=False)
         windows = _windows(data, order, _kernel(pool_size, rank), strides, padding, dilation)
-        lowest = te.min_value(data.dtype)
-        best = _pool(data, order, windows, ceil_mode, lowest, "best", te.max)
-        x, k = _padded(data, order, windows, lowest, ceil_mode), _members(windows)
+        x, k = _padded(data, order, windows, te.min_value(data.dtype), ceil_mode), _members(windows)
+        best = _pool(x, order, windows, ceil_mode, "best", te.max)
 
         def first(*i: PrimExpr) -> PrimExpr:
             n, channel, at = order.parts(i)
@@ -259,7 +259,8 @@ def _means_of_windows(rank: int) -> Operator:
     ) -> te.Tensor:
         kernel, order = _kernel(pool_size, rank), _Layout.named(layout, rank, "layout")
         windows = _windows(data, order, kernel, strides, padding, 1)
-        total = _pool(data, order, windows, ceil_mode, 0, f"avg_pool{rank}d", te.sum)
+        x = _padded(data, order, windows, 0, ceil_mode)
+        total = _pool(x, order, windows, ceil_mode, f"avg_pool{rank}d", te.sum)
 
         def mean(*i: PrimExpr) -> PrimExpr:
             places = order.parts(i)[2]

@@ -83,14 +83,20 @@ def _unbind(x: Expr, dim: int = 0) -> tuple[Expr, ...]:
 
 def _diagonal(x: Expr, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Expr:
     """The diagonal of the axes ``dim1`` and ``dim2``, as the last axis; a positive offset is above the main one."""
-    a, b = axis_of(x, dim1), axis_of(x, dim2)
-    x = _permute(x, [*(i for i in range(rank(x)) if i not in (a, b)), a, b])
-    places = diagonal_places(constant_size(x, -2), constant_size(x, -1), offset)
-    return ops.take(_merged(x, rank(x) - 2), blocks.number_table(places), axis=rank(x) - 2, mode="fast")
+    moved = _permute(x, _order_with_last(x, dim1, dim2))
+    places = blocks.number_table(_diagonal_places(moved, offset))
+    return ops.take(_merged(moved, rank(x) - 2), places, axis=rank(x) - 2, mode="fast")
 
 
-def diagonal_places(rows: int, columns: int, offset: int) -> np.ndarray:
-    """The indices of a diagonal's elements in a flattened matrix, int64."""
+def _order_with_last(x: Expr, dim1: int, dim2: int) -> list[int]:
+    """The order of axes in which ``dim1`` and ``dim2`` are the last ones."""
+    last = [axis_of(x, dim1), axis_of(x, dim2)]
+    return [*(i for i in range(rank(x)) if i not in last), *last]
+
+
+def _diagonal_places(x: Expr, offset: int) -> np.ndarray:
+    """The indices of a diagonal's elements in a flattened matrix of the last two axes, int64."""
+    rows, columns = constant_size(x, -2), constant_size(x, -1)
     count = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
     return max(offset, 0) + max(-offset, 0) * columns + np.arange(count) * (columns + 1)
 
@@ -101,11 +107,9 @@ def _merged(x: Expr, axis: int) -> Expr:
 
 
 def _diagonal_scatter(x: Expr, values: Expr, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Expr:
-    a, b = axis_of(x, dim1), axis_of(x, dim2)
-    order = [*(i for i in range(rank(x)) if i not in (a, b)), a, b]
+    order = _order_with_last(x, dim1, dim2)
     moved = _permute(x, order)
-    places = diagonal_places(constant_size(moved, -2), constant_size(moved, -1), offset)
-    targets = ops.broadcast_to(blocks.number_table(places), shape_of(values))
+    targets = ops.broadcast_to(blocks.number_table(_diagonal_places(moved, offset)), shape_of(values))
     written = ops.scatter_elements(_merged(moved, rank(x) - 2), targets, values, axis=-1)
     return _permute(ops.reshape(written, shape_of(moved)), np.argsort(order).tolist())
 
