@@ -20,9 +20,9 @@ from mlc_cli import console
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.pipeline import pipeline, run_passes
 from mlc_compiler.target import Target
+from mlc_compiler.tuning.gpu_prediction import LAUNCH_SECONDS
 
 READ_BYTES_PER_S = 4.0e12
-LAUNCH_SECONDS = 1.85e-6
 OVERLAPPED_SECONDS = 0.6e-6
 PLANNED_KERNELS = 5  # per layer, after planned fusions
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlc_compiler.backends.cuda.machine import SECTOR
 from mlc_compiler.sim.errors import Fault, SimulationError
 from mlc_compiler.sim.program import Variable
 
@@ -18,7 +19,6 @@ Array = npt.NDArray[Any]
 
 FIRST_ADDRESS = 1 << 45  # unused address range of processes on x86-64 and AArch64 Linux
 ALIGNMENT = 256
-SECTOR = 32  # bytes
 NEVER, WRITTEN, PENDING = 0, 1, 2  # state of a byte; PENDING: destination of a copy that no thread has waited for
 ALL_WRITTEN = {width: int.from_bytes(b"\1" * width, "little") for width in (1, 2, 4, 8)}
 

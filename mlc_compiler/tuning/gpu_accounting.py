@@ -16,7 +16,7 @@ import numpy as np
 
 from ..backends import backend_of
 from ..backends.cuda.emitter import shared_bytes
-from ..backends.cuda.machine import WARP, Gpu
+from ..backends.cuda.machine import SECTOR, WARP, Gpu
 from ..ir import dtype as dt
 from ..ir.expr import BinaryOp, Call, Cast, FloatImm, IntImm, PrimExpr, Select, Var
 from ..ir.module import IRModule
@@ -49,7 +49,6 @@ from .record import MAIN
 from .sizes import OTHER_SIZE
 
 Array = np.ndarray[Any, Any]
-SECTOR = 32  # bytes; the unit of accesses to device memory
 LARGEST_ACCESS = 16  # bytes of an access of a thread
 MEMORY_LATENCY, SHARED_LATENCY, BARRIER_LATENCY = 600, 30, 30  # clocks
 SPECIAL_INSTRUCTIONS = 8  # issue slots of a function such as exp: 16 lanes of a multiprocessor compute it
@@ -205,7 +204,7 @@ class _Kernel:
             number = self.numbers[str(loop.thread)]
             self._inside(loop, number, number < np.max(self.values(loop.extent)))
         elif loop.thread in BLOCK_AXES:
-            self.found.blocks *= max(1, int(np.max(self.values(loop.extent))))
+            self.found.blocks *= self._extent(loop)
             self._inside(loop, 0, self.active)
         else:
             outside, self.loops = self.loops, (*self.loops, loop)

@@ -20,6 +20,7 @@ from ..target import Target
 from ..tir.nodes import PrimFunc
 from ..tir.schedule.layout import LAYOUTS
 from .processes import TIME_LIMIT, Processes
+from .record import MAIN
 from .space import Candidate
 from .task import Task
 from .worker import Arguments, Build, Failed, Job, Run, Turns
@@ -129,16 +130,13 @@ class Measurer(Measuring):
         return Ready(candidate, library, Arguments(self._file, self.task.written, layouts_of(candidate.func)))
 
     def check(self, ready: Ready) -> Trial | None:
-        found = self._run(ready)
-        failure = found.message if isinstance(found, Failed) else difference(found, self._expected)
+        failure = self._failure(ready)
         return Trial(ready.candidate, None, failure) if failure else None
 
-    def _run(self, ready: Ready) -> list[np.ndarray] | Failed:
-        """The results of a candidate."""
-        reply: list[np.ndarray] | Failed = self.processes.runner.do(
-            Run(ready.library, ready.arguments), self.limits.run
-        )
-        return reply
+    def _failure(self, ready: Ready, function: str = MAIN) -> str:
+        """Why a run of a function of a candidate's library fails, or how its results differ; empty if they agree."""
+        found = self.processes.runner.do(Run(ready.library, ready.arguments, function), self.limits.run)
+        return found.message if isinstance(found, Failed) else _difference(found, self._expected)
 
     def time(self, libraries: Sequence[Ready], turns: int | None = None) -> list[float] | Failed:
         """Time libraries in turns: the minimum seconds of a call of each; see ``Turns``."""
@@ -154,7 +152,7 @@ def layouts_of(func: PrimFunc) -> dict[int, str]:
     return {positions[id(func.buffers[int(i)])]: layout.text for i, layout in layouts.items()}
 
 
-def difference(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> str:
+def _difference(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> str:
     """Describe the difference of results; empty when they agree."""
     for number, (got, want) in enumerate(zip(found, expected, strict=True)):
         error = _error(got, want)

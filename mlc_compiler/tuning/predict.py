@@ -11,11 +11,11 @@ from ..backends.cuda.machine import runs_here
 from ..target import Target
 from .gpu_accounting import gpu_account
 from .gpu_prediction import GpuAccount
-from .measure import Limits, Measurer, Measuring, Ready, Trial, difference
+from .measure import Limits, Measurer, Measuring, Ready, Trial
 from .processes import Processes
 from .space import Candidate
 from .task import Task
-from .worker import DESCENDING, Arguments, Assemble, BuildLoops, Failed, Job, Run
+from .worker import DESCENDING, Arguments, Assemble, BuildLoops, Failed, Job
 
 AFFORDABLE = 1e9  # instructions of all threads of a function whose results are checked
 
@@ -76,8 +76,7 @@ class Predictor(Measurer):
         failed = super().check(ready)
         if failed is not None:
             return failed
-        found = self.processes.runner.do(Run(ready.library, ready.arguments, DESCENDING), self.limits.run)
-        failure = found.message if isinstance(found, Failed) else difference(found, self._expected)
+        failure = self._failure(ready, DESCENDING)
         return Trial(ready.candidate, None, f"threads in descending order: {failure}") if failure else None
 
     def time(self, libraries: Sequence[Ready], turns: int | None = None) -> list[float] | Failed:

@@ -16,6 +16,7 @@ from ...target import CAPABILITIES, Attribute, Target, TargetKind
 
 KIB = 1 << 10
 WARP = 32
+SECTOR = 32  # bytes; the unit of accesses to device memory
 MAX_THREADS_PER_BLOCK = 1024
 REGISTERS_PER_MULTIPROCESSOR = 64 * KIB
 REGISTERS_OF_A_WARP = 256  # allocation granularity
