@@ -1,7 +1,8 @@
 """Simulate how teams of 2 to 64 threads divide the loops of compiled models: the largest share of a thread / the mean.
 
-Run ``python benchmarks/division.py``. Pieces are those of ``backends/cpu/team.py``; all iterations of a loop take
-the same time, and a thread that has finished its own part claims pieces of others.
+Run ``python benchmarks/division.py``. Each number of threads is the ``num-cores`` of a target for which the models are
+compiled. Pieces are those of ``backends/cpu/team.py``; all iterations of a loop take the same time, and a thread that
+has finished its own part claims pieces of others.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from model_zoo import registry
 from model_zoo.llama import LlamaConfig
 from quantization.schemes import get_scheme
 
+CPU = "cpu:znver4"
 THREADS = (2, 4, 8, 16, 32, 64)
 LAYERS = 2  # all layers have the same kernels
 SMOLLM2 = LlamaConfig.from_hf(json.loads((PRESETS / "smollm2-135m-instruct.json").read_text()))
@@ -50,12 +52,15 @@ class Loop:
 
 @dataclass(frozen=True)
 class Row:
-    """The shares of a loop. largest_share: number of threads -> the largest share of a thread / the mean."""
+    """The shares of a loop, by the number of threads.
+
+    iterations: of the loop. largest_share: the largest share of a thread / the mean.
+    """
 
     model: str
     function: str
     kernel: str
-    iterations: int
+    iterations: dict[int, int]
     largest_share: dict[int, float]
 
 
@@ -101,20 +106,23 @@ def _number(extent: PrimExpr, sizes: dict[str, int]) -> int | None:
 
 
 def rows(name: str, config: LlamaConfig) -> Iterator[Row]:
-    mod = run_passes(registry.export_model(config, get_scheme("q4f16_1")).mod, pipeline(Target("cpu")))
+    exported = registry.export_model(config, get_scheme("q4f16_1")).mod
+    compiled = [run_passes(exported, pipeline(Target(f"{CPU} -num-cores={threads}"))) for threads in THREADS]
     for function in SIZES:
-        for loop in loops(mod, function):
-            shares = {t: round(largest_share(loop.iterations, t, loop.dynamic), 3) for t in THREADS}
-            yield Row(name, function, loop.kernel, loop.iterations, shares)
+        for same in zip(*(loops(mod, function) for mod in compiled), strict=True):
+            by_threads = dict(zip(THREADS, same, strict=True))
+            shares = {t: round(largest_share(x.iterations, t, x.dynamic), 3) for t, x in by_threads.items()}
+            iterations = {t: x.iterations for t, x in by_threads.items()}
+            yield Row(name, function, same[0].kernel, iterations, shares)
 
 
 def main() -> None:
     found = [row for name, config in MODELS.items() for row in rows(name, config)]
-    header = ["model", "function", "kernel", "iterations", *(f"{t}" for t in THREADS)]
+    header = ["model", "function", "kernel", *(f"{t}" for t in THREADS)]
     console.table(
         header,
         [
-            [r.model, r.function, r.kernel, f"{r.iterations}", *(f"{share:.2f}" for share in r.largest_share.values())]
+            [r.model, r.function, r.kernel, *(f"{r.iterations[t]}: {r.largest_share[t]:.2f}" for t in THREADS)]
             for r in found
         ],
     )

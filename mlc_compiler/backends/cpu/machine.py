@@ -73,7 +73,8 @@ class Cpu:
     """The parameters of a CPU that schedules and lowerings depend on.
 
     vector_bits, vector_registers: width and number of SIMD registers. l1_bytes, l2_bytes: data caches of one core. isa:
-    the extensions that generated code may use, by LLVM's names (``avx512vnni``, ``dotprod``).
+    the extensions that generated code may use, by LLVM's names (``avx512vnni``, ``dotprod``). cores: the cores that
+    loops are divided over, ``num-cores`` of the target; 1 if it does not name them.
     """
 
     arch: str
@@ -82,6 +83,7 @@ class Cpu:
     l1_bytes: int
     l2_bytes: int
     isa: frozenset[str]
+    cores: int = 1
 
     @staticmethod
     def of(target: Target) -> Cpu:
@@ -103,7 +105,7 @@ def _cpu_of(target: Target) -> Cpu:
     bits, registers, l1, l2 = (int(str(a[n])) for n in ("vector-width", "vector-registers", "l1-bytes", "l2-bytes"))
     isa = a["isa"]
     assert isinstance(isa, tuple)
-    return Cpu(target.arch, bits, registers, l1, l2, frozenset(isa))
+    return Cpu(target.arch, bits, registers, l1, l2, frozenset(isa), int(str(a.get("num-cores", 1))))
 
 
 # -- attributes ---------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from mlc_compiler.ir.module import IRModule
 from mlc_compiler.ir.visitor import walk
 from mlc_compiler.target import Target
 from mlc_compiler.tir import te
-from mlc_compiler.tir.nodes import Block, PrimFunc
+from mlc_compiler.tir.nodes import PARALLEL, Block, For, PrimFunc
 from mlc_compiler.verifier import verify
 from tests.compiler.code_words import stored_codes
 from tests.compiler.schedules.meaning import AVX2, AVX512, Backwards, lowered, random_arguments, run, scheduled
@@ -157,6 +157,15 @@ def test_tiles_of_rows(count: int) -> None:
     """A tile has 66 rows, three of them in registers."""
     check(quantized(Var("n"), 32, 32), Codes(), AVX512, sizes={"n": count})
     check(quantized(count, 32, 32), Codes(), AVX512)
+
+
+@pytest.mark.parametrize(("cores", "tiles"), [(1, 5), (4, 10), (5, 5), (8, 5), (16, 10)])
+def test_tiles_of_columns_are_divided_over_the_cores_of_the_target(cores: int, tiles: int) -> None:
+    """160 columns are five tiles of 32, or ten of 16 where the largest share of a core is less with these."""
+    to = Target(f"cpu:znver4 -num-cores={cores}")
+    result = check(quantized(1, 160, 64), Codes(), to)
+    concurrent = [n.extent for n in walk(result) if isinstance(n, For) and n.kind == PARALLEL]
+    assert concurrent[-1] == tiles
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ class _Kernel(TileBuffers, PagedAttention):
 
     def _tokens_of_a_tile(self) -> PrimExpr:
         """Tokens per tile: as many as fit, fewer when that leaves threads without tiles."""
-        threads = int(str(self.target.attrs.get("num-cores", 1)))
+        threads = Cpu.of(self.target).cores
         share = ceildiv(self.n * self.kv_heads, TILES_PER_THREAD * threads)
         return maximum(minimum(share, self.tiles.tokens), 1)
 

@@ -84,7 +84,7 @@ class _Kernel(TileBuffers):
     def body(self) -> Stmt:
         """The kernel's statements."""
         item, all_lead = Var("item"), product(self.lead)
-        threads = int(str(self.target.attrs.get("num-cores", 1)))
+        threads = Cpu.of(self.target).cores
         share = maximum(ceildiv(self.n * all_lead, TILES_PER_THREAD * threads), 1)
         tiles = maximum(ceildiv(self.n, minimum(share, self.tiles.rows)), 1)
         self.step = maximum(ceildiv(self.n, tiles), 1)  # tiles of a matrix are as even as possible

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....ir.expr import PrimExpr
-from ....schedules.rule import largest_divisor, round_up
+from ....schedules.rule import round_up
 from ....tir.code_words import CodeWords
 from ..instructions import DotProduct, find_dot_product
 from ..machine import Cpu
@@ -16,6 +16,7 @@ INT8_MIN = -128
 MIN_DIGIT = {1: -127, 2: INT8_MIN}  # by the number of digits of an activation
 MAX_ROWS = 64  # of a tile
 OPERAND_REGISTERS = 4  # for digits loaded from memory, in addition to words and sums
+EVEN = 1.125  # the largest share of a core that counts as even, as a multiple of the mean
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,8 @@ class Plan:
         if dot is None or weight.columns % (sides * dot.lanes):
             return None
         words_in_registers = cpu.vector_registers // 2 // (weight.group // BYTES)
-        vectors = sides * largest_divisor(weight.columns // sides // dot.lanes, max(1, words_in_registers // sides))
+        of_side = weight.columns // sides // dot.lanes
+        vectors = sides * _vectors_of_tile(of_side, max(1, words_in_registers // sides), cpu.cores)
         row_bytes = digits * weight.groups * weight.group
         sums = cpu.vector_registers - vectors * (weight.group // BYTES) - OPERAND_REGISTERS
         together = max(1, sums // (digits * vectors))
@@ -115,3 +117,17 @@ class Plan:
     def steps(self) -> int:
         """Dot products per group and vector of columns."""
         return self.weight.group // BYTES
+
+
+def _vectors_of_tile(vectors: int, limit: int, cores: int) -> int:
+    """A divisor of ``vectors`` up to ``limit``: the largest by whose tiles the cores have even shares of a row.
+
+    Without such a divisor, the one by which their largest share is least.
+    """
+
+    def largest_share(divisor: int) -> float:
+        tiles = vectors // divisor
+        return -(-tiles // cores) * cores / tiles
+
+    divisors = [d for d in range(min(limit, vectors), 0, -1) if vectors % d == 0]
+    return next((d for d in divisors if largest_share(d) <= EVEN), min(divisors, key=largest_share))
