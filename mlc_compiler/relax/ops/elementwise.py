@@ -86,7 +86,7 @@ acosh = _unary("acosh", lambda x: te.call("acosh", x))
 atanh = _unary("atanh", lambda x: te.call("atanh", x))
 square = _unary("square", lambda x: x * x, "``x * x``")
 negative = _unary("negative", lambda x: -x)
-abs = _unary("abs", lambda x: ir.maximum(x, -x))
+abs = _unary("abs", lambda x: _absolute(x))
 floor = _unary("floor", lambda x: te.call("floor", x))
 ceil = _unary("ceil", lambda x: te.call("ceil", x))
 round = _unary("round", lambda x: te.call("round", x), "To the nearest integer, halves to the even one.")
@@ -99,6 +99,10 @@ relu6 = _unary("nn.relu6", lambda x: _relu6(x), "``x`` limited to ``[0, 6]``.")
 silu = _unary("nn.silu", lambda x: x * te.sigmoid(x), "``x * sigmoid(x)``")
 gelu = _unary("nn.gelu", lambda x: x * 0.5 * (1.0 + te.erf(x * math.sqrt(0.5))), "``x * Phi(x)``")
 gelu_tanh = _unary("nn.gelu_tanh", lambda x: _gelu_tanh(x), "The tanh approximation of GELU.")
+
+
+def _absolute(x: PrimExpr) -> PrimExpr:
+    return ir.maximum(x, -x) if dt.is_float(x.dtype) or dt.is_signed(x.dtype) else x
 
 
 def _relu6(x: PrimExpr) -> PrimExpr:

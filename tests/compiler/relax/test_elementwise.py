@@ -104,6 +104,11 @@ def test_integer_division_rounds_down():
     check_op("floor_mod", x, y, reference=np.mod, tolerance=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint64"])
+def test_absolute_values_of_unsigned_numbers(dtype):
+    check_op("abs", np.array([0, 1, 127, 128, 255], dtype), reference=np.abs)
+
+
 def test_power():
     check_op("power", positive(3, 4), normal(4), reference=np.power, tolerance=1e-5)
 
