@@ -151,38 +151,61 @@ def _swapped_channels(weight: Expr, groups: int) -> Expr:
     return ops.reshape(swapped, (groups * outputs, inputs // groups, *kernel))
 
 
-def same_padding(kernel: Sequence[int], dilation: Sequence[int], lower: bool = False) -> tuple[int, ...]:
-    """Padding (before, then after) that keeps the size at stride 1; ``lower``: an odd element goes before."""
-    total = [(k - 1) * d for k, d in zip(kernel, dilation, strict=True)]
-    less, more = [t // 2 for t in total], [t - t // 2 for t in total]
+def same_padding(kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
+    """Padding (before, then after) that keeps the size at stride 1; an odd element goes after."""
+    return halved([(k - 1) * d for k, d in zip(kernel, dilation, strict=True)])
+
+
+def halved(totals: Sequence[int], lower: bool = False) -> tuple[int, ...]:
+    """Split padding into that before all axes, then that after; an odd element goes after, or before if ``lower``."""
+    less, more = [t // 2 for t in totals], [t - t // 2 for t in totals]
     return (*more, *less) if lower else (*less, *more)
 
 
 def attention(
-    q: Expr, k: Expr, v: Expr, mask: Expr | None = None, is_causal: bool = False, scale: float | None = None
+    q: Expr,
+    k: Expr,
+    v: Expr,
+    mask: Expr | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    num_past: Size = 0,
 ) -> Expr:
     """``softmax(q k^T * scale + mask) v``; q: [..., S, D], k, v: [..., T, D], mask: floating, or bool (True: visible).
 
-    The sizes of k and v on the axis before S may be divisors of q's (grouped queries). The result of a query
-    without any visible key (mask False or minus infinity everywhere) is 0, as in PyTorch.
+    is_causal: query i also sees no key after ``i + num_past``. The sizes of k and v on the axis before S may be
+    divisors of q's (grouped queries). The result of a query without any visible key (mask False or minus infinity
+    everywhere) is 0, as in PyTorch.
     """
     k, v = _repeated(k, q), _repeated(v, q)
     order = (*range(rank(k) - 2), rank(k) - 1, rank(k) - 2)
     if scale is None:
         scale = 1.0 / math.sqrt(constant_size(q, rank(q) - 1))
     scores = ops.multiply(ops.matmul(q, ops.permute_dims(k, axes=order)), scale)
+    zero_rows = mask is not None
     if is_causal:
-        shape = (size_of(q, rank(q) - 2), size_of(k, rank(k) - 2))
-        mask = ops.greater(ops.tril(ops.ones(shape, dtype="int32")), 0)
+        mask = _causal(mask, size_of(q, rank(q) - 2), size_of(k, rank(k) - 2), num_past)
     if mask is not None and dtype_of(mask) == "bool":
         scores = ops.where(mask, scores, cast(-math.inf, dtype_of(q)))
     elif mask is not None:
         scores = ops.add(scores, cast(mask, dtype_of(q)))
     weights = ops.softmax(scores, axis=-1)
-    if mask is not None and not is_causal:
+    if zero_rows:
         sees = ops.greater(ops.max(scores, axis=-1, keepdims=True), -math.inf)
         weights = ops.where(sees, weights, cast(0.0, dtype_of(q)))
     return ops.matmul(weights, v)
+
+
+def _causal(mask: Expr | None, queries: Size, keys: Size, num_past: Size) -> Expr:
+    """``mask`` that also hides the keys after those of ``num_past`` and the query's own."""
+    own = ops.reshape(ops.arange(0, queries, 1, dtype="int64"), (queries, 1))
+    ahead = ops.subtract(ops.arange(0, keys, 1, dtype="int64"), own)
+    visible = ops.less_equal(ahead, cast(num_past, "int64"))
+    if mask is None:
+        return visible
+    if dtype_of(mask) == "bool":
+        return ops.logical_and(visible, mask)
+    return ops.where(visible, mask, cast(-math.inf, dtype_of(mask)))
 
 
 def _repeated(x: Expr, q: Expr) -> Expr:

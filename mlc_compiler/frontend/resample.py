@@ -28,8 +28,10 @@ class Resampling:
     """How the positions of results are found in the input and what is computed there.
 
     kind: ``nearest``, ``linear`` or ``cubic`` (Keys 1981 with the coefficient ``a``). coordinates: ``half_pixel``,
-    ``asymmetric``, ``align_corners`` or ``pytorch_half_pixel``, as in ONNX's Resize. rounding: of ``nearest``, a key of
-    ``NEAREST``. antialias: where results are fewer than elements, the kernel is stretched by their ratio.
+    ``half_pixel_symmetric``, ``asymmetric``, ``align_corners`` or ``pytorch_half_pixel``, as in ONNX's Resize.
+    rounding: of ``nearest``, a key of ``NEAREST``. antialias: where results are fewer than elements, the kernel is
+    stretched by their ratio. exclude_outside: elements outside the input have no weight; otherwise they equal the
+    nearest one.
     """
 
     kind: str
@@ -37,6 +39,7 @@ class Resampling:
     rounding: str = "round_prefer_floor"
     a: float = -0.75
     antialias: bool = False
+    exclude_outside: bool = False
 
     def positions(self, length: int, count: int, scale: float) -> np.ndarray:
         """Positions of ``count`` results among ``length`` elements, float64; scale: results per element."""
@@ -44,6 +47,9 @@ class Resampling:
         match self.coordinates:
             case "half_pixel":
                 return (at + 0.5) / scale - 0.5
+            case "half_pixel_symmetric":
+                centre = length / 2 * (1 - count / (length * scale))
+                return centre + (at + 0.5) / scale - 0.5
             case "pytorch_half_pixel":
                 return (at + 0.5) / scale - 0.5 if count > 1 else at
             case "asymmetric":
@@ -52,7 +58,7 @@ class Resampling:
                 return at * (length - 1) / (count - 1) if count > 1 else at
         raise ImportModelError(
             f"coordinates: got {self.coordinates!r}; "
-            "expected half_pixel, pytorch_half_pixel, asymmetric or align_corners"
+            "expected half_pixel, half_pixel_symmetric, pytorch_half_pixel, asymmetric or align_corners"
         )
 
     def taps(self, length: int, count: int, scale: float) -> list[tuple[np.ndarray, np.ndarray | None]]:
@@ -71,8 +77,9 @@ class Resampling:
         taps = range(1 - reach, reach + 1)
         places = [below + t for t in taps]
         weights = [self._weight(np.abs(positions - at) / stretch) for at in places]
-        if self.antialias:
+        if self.exclude_outside:
             weights = [np.where((at >= 0) & (at < length), w, 0.0) for at, w in zip(places, weights, strict=True)]
+        if self.exclude_outside or self.antialias:
             total = sum(weights)
             weights = [w / total for w in weights]
         return [(_clipped(at, length), w) for at, w in zip(places, weights, strict=True)]

@@ -1,16 +1,24 @@
-"""Operators on values known at import (shapes, constants): numpy arrays, of objects if sizes are symbolic."""
+"""Operators on shapes with symbolic sizes: numpy arrays of objects; and evaluation of operators on constants."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import onnx
+from onnx.reference import ReferenceEvaluator
 
-from ..values import plain
+from ...ir.expr import as_expr, maximum, minimum
+from ..values import Size, plain
 
 Row = Callable[..., Any]
+
+
+def dtype_named(number: int) -> str:
+    """The dtype of a ``TensorProto.DataType``."""
+    return str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)))
 
 
 def numbers(value: Any) -> list[Any]:
@@ -18,12 +26,14 @@ def numbers(value: Any) -> list[Any]:
     return [plain(v) if value.dtype == object else v.item() for v in np.ravel(value)]
 
 
-def _div(a: Any, b: Any) -> Any:
-    return a // b if np.asarray(a).dtype.kind in "iO" else a / b
-
-
-def _cast(x: np.ndarray, *, to: int, saturate: int = 1) -> np.ndarray:
-    return x if x.dtype == object else x.astype(onnx.helper.tensor_dtype_to_np_dtype(to))
+def evaluated(node: onnx.NodeProto, inputs: Sequence[np.ndarray | None], opset: int) -> list[np.ndarray]:
+    """The results of an operator on constants, by onnx's reference evaluator. Raises ValueError where that fails."""
+    feeds = {name: value for name, value in zip(node.input, inputs, strict=True) if name}
+    try:
+        results = ReferenceEvaluator(node, opsets={"": opset}).run(None, feeds)
+    except Exception as error:
+        raise ValueError(f"evaluation at import: {error}") from error
+    return [np.asarray(r) for r in results]
 
 
 def _slice(x: np.ndarray, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> np.ndarray:
@@ -34,20 +44,8 @@ def _slice(x: np.ndarray, starts: Any, ends: Any, axes: Any = None, steps: Any =
     return x[tuple(index)]
 
 
-def _range(start: np.ndarray, limit: np.ndarray, delta: np.ndarray) -> np.ndarray:
-    return np.arange(start.item(), limit.item(), delta.item()).astype(start.dtype)
-
-
-def _filled(shape: np.ndarray, *, value: Any = None) -> np.ndarray:
-    number = np.zeros(1, np.float32) if value is None else onnx.numpy_helper.to_array(value)
-    return np.full(shape.astype(int), number.item(), number.dtype)
-
-
-def _constant(**attrs: Any) -> np.ndarray:
-    ((kind, value),) = attrs.items()
-    if kind == "value":
-        return onnx.numpy_helper.to_array(value)
-    return np.array(value, np.float32 if "float" in kind else np.int64)
+def _extreme(choose: Callable[[Size, Size], Size]) -> Row:
+    return lambda *parts: reduce(np.frompyfunc(lambda a, b: plain(choose(as_expr(a), as_expr(b))), 2, 1), parts)
 
 
 def _reshaped(x: np.ndarray, shape: np.ndarray, *, allowzero: int = 0) -> np.ndarray:
@@ -65,24 +63,25 @@ def concatenated(*parts: Any, axis: int) -> np.ndarray:
 
 ROWS: dict[str, Row] = {
     "Add": lambda a, b: a + b,
-    "Cast": _cast,
+    "Cast": lambda x, *, to, saturate=1: x,
     "Concat": concatenated,
-    "Constant": _constant,
-    "ConstantOfShape": _filled,
-    "Div": _div,
+    "Div": lambda a, b: a // b,
     "Equal": lambda a, b: a == b,
+    "Expand": lambda x, shape: np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape))),
     "Gather": lambda x, places, *, axis=0: np.asarray(np.take(x, places.astype(int), axis)),
     "Identity": lambda x: x,
+    "Max": _extreme(maximum),
+    "Min": _extreme(minimum),
+    "Mod": lambda a, b, *, fmod=0: a % b,
     "Mul": lambda a, b: a * b,
     "Neg": lambda a: -a,
-    "Range": _range,
+    "ReduceProd": lambda x, axes=None, *, keepdims=1, noop_with_empty_axes=0: np.prod(x, keepdims=bool(keepdims)),
     "Reshape": _reshaped,
     "Slice": _slice,
-    "Sqrt": np.sqrt,
     "Squeeze": _squeezed,
     "Sub": lambda a, b: a - b,
     "Transpose": lambda x, *, perm=None: np.transpose(x, perm),
     "Unsqueeze": lambda x, axes: np.expand_dims(x, tuple(numbers(axes))),
     "Where": lambda c, a, b: np.where(c, a, b),
 }
-"""Rows that apply when all operands are known at import."""
+"""Rows that apply when all operands are known at import, and some are symbolic."""

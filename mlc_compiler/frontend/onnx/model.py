@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -13,16 +14,22 @@ from mlc_errors import MLCError
 from ...api import bind_params
 from ...ir.expr import Var
 from ...relax.builder import BlockBuilder
-from ...relax.info import get_item, info_of, make_tuple, shape_of, tensor_info
+from ...relax.info import info_of, make_tuple, shape_of, tensor_info
 from ...relax.nodes import Expr, TupleStructInfo
 from ...relax.nodes import Var as GraphVar
 from ..blocks import number_table
 from ..imported import Imported
 from ..values import ImportModelError, Size, plain
 from . import arrays, operators
+from .functions import with_functions_inlined
 
 MAIN = "main"
-OPSETS = range(13, 21)
+OPSETS = range(13, 24)
+DATA_DEPENDENT = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
+"""Operators whose results' shapes depend on elements; imported if their operands are constants."""
+EVALUATED = frozenset({"Constant", "Shape", "Size"})
+"""Operators without a row, whose results are known at import."""
+KNOWN = frozenset(operators.ROWS) | DATA_DEPENDENT | EVALUATED
 
 
 def from_onnx(model: onnx.ModelProto, keep_params: bool = True) -> Imported:
@@ -33,27 +40,35 @@ def from_onnx(model: onnx.ModelProto, keep_params: bool = True) -> Imported:
 
     Named dimensions become symbolic sizes. One output is returned as a tensor, several as a tuple. keep_params:
     floating initializers with axes are arguments after the inputs; others, and all without ``keep_params``, are
-    constants. Raises ImportModelError for opsets other than 13 to 20, for unsupported operators (all are listed), and
-    for shapes and axes that depend on the inputs' elements.
+    constants. The model's functions are inlined, and for operators without a row the functions that define them in
+    ONNX's schemas. Raises ImportModelError for opsets other than 13 to 23, for unsupported operators (all are listed),
+    and for shapes and axes that depend on the inputs' elements.
     """
-    _require_opset(model)
+    opset = _require_opset(model)
+    if not all(map(_is_known, model.graph.node)):
+        model = with_functions_inlined(model, KNOWN, opset)
     _require_rows(model.graph)
-    imported = _Importer(model.graph).run()
+    imported = _Importer(model.graph, opset).run()
     if keep_params:
         return imported
     return Imported(bind_params(imported.mod, MAIN, imported.params), {})
 
 
-def _require_opset(model: onnx.ModelProto) -> None:
+def _require_opset(model: onnx.ModelProto) -> int:
+    """The opset of ONNX's own operators."""
     versions = {opset.domain: opset.version for opset in model.opset_import}
     if versions.get("", 0) not in OPSETS:
         hint = "onnx.version_converter.convert_version(model, 18)"
-        raise ImportModelError(f"opset: got {versions}; expected 13 to 20", hint=hint)
+        raise ImportModelError(f"opset: got {versions}; expected {OPSETS[0]} to {OPSETS[-1]}", hint=hint)
+    return versions[""]
+
+
+def _is_known(node: onnx.NodeProto) -> bool:
+    return node.domain in ("", "ai.onnx") and node.op_type in KNOWN
 
 
 def _require_rows(graph: onnx.GraphProto) -> None:
-    known = {*operators.ROWS, *arrays.ROWS, "Shape", "Dropout"}
-    missing = Counter(n.op_type for n in graph.node if n.op_type not in known or n.domain not in ("", "ai.onnx"))
+    missing = Counter(node.op_type for node in graph.node if not _is_known(node))
     if missing:
         listed = ", ".join(f"{op} ({count})" for op, count in sorted(missing.items()))
         raise ImportModelError(f"operators that cannot be imported: {listed}")
@@ -65,8 +80,8 @@ class _Importer:
     values: by name, graph values, or numpy arrays of values known at import. known: names of inputs that must be known.
     """
 
-    def __init__(self, graph: onnx.GraphProto):
-        self.graph = graph
+    def __init__(self, graph: onnx.GraphProto, opset: int):
+        self.graph, self.opset = graph, opset
         self.builder = BlockBuilder()
         self.sizes: dict[str, Var] = {}
         self.values: dict[str, Any] = {"": None}
@@ -104,9 +119,10 @@ class _Importer:
 
     def _input(self, given: onnx.ValueInfoProto) -> GraphVar:
         kind = given.type.tensor_type
+        if not kind.HasField("shape"):
+            raise ImportModelError(f"the input {given.name} has no shape; expected a tensor, its numbers and names")
         shape = [self._size(given.name, dim) for dim in kind.shape.dim]
-        dtype = str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)))
-        self.values[given.name] = GraphVar(given.name, tensor_info(shape, dtype))
+        self.values[given.name] = GraphVar(given.name, tensor_info(shape, arrays.dtype_named(kind.elem_type)))
         return self.values[given.name]
 
     def _size(self, name: str, dim: onnx.TensorShapeProto.Dimension) -> Size:
@@ -121,36 +137,42 @@ class _Importer:
         try:
             results = self._results(node, [self.values[name] for name in node.input], attrs)
         except (ValueError, TypeError, MLCError) as error:
-            raise ImportModelError(f"{node.op_type} {node.name or node.output[0]}: {error}") from error
-        self.values.update(zip(node.output, results, strict=False))
-        if len(results) < len(node.output):
-            raise ImportModelError(f"{node.op_type}: the result {node.output[len(results)]} is not computed")
+            name = node.name or next(filter(None, node.output))
+            raise ImportModelError(f"{node.op_type} {name}: {error}") from error
+        if missing := [name for name in node.output[len(results) :] if name]:
+            raise ImportModelError(f"{node.op_type}: the result {missing[0]} is not computed")
+        self.values |= {name: value for name, value in zip(node.output, results, strict=False) if name}
 
     def _results(self, node: onnx.NodeProto, inputs: list[Any], attrs: dict[str, Any]) -> list[Any]:
-        if node.op_type == "Shape":
-            whole = inputs[0].shape if isinstance(inputs[0], np.ndarray) else shape_of(inputs[0])
-            shape = [plain(s) for s in whole][attrs.get("start", 0) : attrs.get("end")]
-            return [np.array(shape, object if any(not isinstance(s, int) for s in shape) else np.int64)]
-        if node.op_type == "Dropout":
-            return inputs[:1]
-        if node.op_type in arrays.ROWS and all(v is None or isinstance(v, np.ndarray) for v in inputs):
-            return [np.asarray(arrays.ROWS[node.op_type](*inputs, **attrs))]
+        if node.op_type in ("Shape", "Size"):
+            return [self._sizes(node.op_type, inputs[0], **attrs)]
+        if all(v is None or isinstance(v, np.ndarray) for v in inputs):
+            if not any(v is not None and v.dtype == object for v in inputs):
+                return arrays.evaluated(node, inputs, self.opset)
+            if node.op_type in arrays.ROWS:
+                return [np.asarray(arrays.ROWS[node.op_type](*inputs, **attrs))]
+        if node.op_type in DATA_DEPENDENT:
+            raise ValueError("a result whose shape depends on elements that are not known at import")
         if node.op_type == "Split" and len(inputs) == 1:
             attrs.setdefault("num_outputs", len(node.output))
-        if node.op_type not in operators.ROWS:
-            raise ValueError("operands that are not known at import")
         known = operators.KNOWN_INPUTS.get(node.op_type, ())
         given = [self._known(v) if i in known else self._tensor(v) for i, v in enumerate(inputs)]
-        return self._bound(operators.ROWS[node.op_type](*given, **attrs))
+        results = operators.ROWS[node.op_type](*given, **attrs)
+        parts = results if isinstance(results, list | tuple) else [results]
+        return [bound for part in parts[: len(node.output)] for bound in self._bound(part)]
+
+    def _sizes(self, kind: str, value: Any, start: int = 0, end: int | None = None) -> np.ndarray:
+        """The result of Shape or Size, of objects if it is symbolic."""
+        whole = [plain(s) for s in (value.shape if isinstance(value, np.ndarray) else shape_of(value))]
+        found = np.array(whole[start:end] if kind == "Shape" else plain(math.prod(whole)), object)
+        return found.astype(np.int64) if all(isinstance(s, int) for s in found.flat) else found
 
     def _bound(self, value: Expr) -> list[Expr]:
+        """Bind a value, and the fields of a tuple."""
         if isinstance(value, GraphVar):
             return [value]
         var = self.builder.emit(value)
-        info = info_of(var)
-        if not isinstance(info, TupleStructInfo):
-            return [var]
-        return [self.builder.emit(get_item(var, i)) for i in range(len(info.fields))]
+        return list(self.builder.split_tuple(var)) if isinstance(info_of(var), TupleStructInfo) else [var]
 
     def _known(self, value: Any) -> Any:
         if isinstance(value, Expr):

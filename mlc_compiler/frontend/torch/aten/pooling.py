@@ -11,10 +11,9 @@ from ....ir.structural import structural_equal
 from ....relax import ops
 from ....relax.info import shape_of
 from ....relax.nodes import Expr, constant
-from ... import blocks
-from ...pooling import MAXIMA, MEANS, PLACES
+from ...pooling import MAXIMA, MEANS, PLACES, unpooled
 from ...resample import weighted
-from ...values import constant_size, dtype_of, rank, size_of
+from ...values import constant_size, rank, size_of
 
 Row = Callable[..., Any]
 Sizes = int | Sequence[int]
@@ -123,11 +122,7 @@ def _adaptive_max(x: Expr, size: Sequence[int | None]) -> tuple[Expr]:
 
 
 def _max_unpool(x: Expr, places: Expr, size: Sequence[int], *_: Any) -> Expr:
-    """Zeros with the last axes of ``size``, and ``x`` at ``places``, indices into these axes flattened."""
-    lead = shape_of(x)[: rank(x) - len(size)]
-    zeros = blocks.filled((*lead, int(np.prod(size))), 0, dtype_of(x))
-    values, targets = (blocks.reshape(v, (*lead, -1)) for v in (x, places))
-    return ops.reshape(ops.scatter_elements(zeros, targets, values, axis=-1), (*lead, *size))
+    return unpooled(x, places, shape_of(x)[: rank(x) - len(size)], size)
 
 
 ROWS: dict[str, Row] = {

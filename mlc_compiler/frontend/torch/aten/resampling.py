@@ -29,7 +29,8 @@ def _weighted(kind: str, antialias: bool = False) -> Row:
 
     def row(x: Expr, size: Sequence[int] | None, align_corners: bool, scales: Sequence[float] | None = None) -> Expr:
         coordinates = "align_corners" if align_corners else "half_pixel"
-        return _resampled(x, size, scales, Resampling(kind, coordinates, a=a, antialias=antialias))
+        how = Resampling(kind, coordinates, a=a, antialias=antialias, exclude_outside=antialias)
+        return _resampled(x, size, scales, how)
 
     return row
 
