@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from functools import reduce
 
+import ml_dtypes
+
 from ...ir import dtype as dt
 from ...relax import ops
 from ...relax.info import shape_of
@@ -16,6 +18,15 @@ from .arrays import Row, dtype_named
 
 def _variadic(op: Row) -> Row:
     return lambda *operands: reduce(op, operands)
+
+
+def _cast(x: Expr, *, to: int, saturate: int = 1) -> Expr:
+    """saturate: numbers and infinity beyond the range of a float8 dtype become its extreme finite numbers."""
+    dtype = dtype_named(to)
+    if saturate and dtype.startswith("float8"):
+        most = float(ml_dtypes.finfo(dtype).max)
+        x = ops.where(ops.greater(ops.abs(x), most), ops.multiply(ops.sign(x), most), x)  # NaN stays
+    return cast(x, dtype)
 
 
 def _clip(x: Expr, low: Expr | None = None, high: Expr | None = None) -> Expr:
@@ -69,7 +80,7 @@ ELEMENTWISE: dict[str, Row] = {
     "BitwiseNot": lambda x: ops.subtract(ops.negative(x), 1),
     "BitwiseOr": ops.bitwise_or,
     "BitwiseXor": ops.bitwise_xor,
-    "Cast": lambda x, *, to, saturate=1: cast(x, dtype_named(to)),
+    "Cast": _cast,
     "Ceil": ops.ceil,
     "Clip": _clip,
     "Cos": ops.cos,

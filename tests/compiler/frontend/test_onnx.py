@@ -97,11 +97,14 @@ CASES: list[Case] = [
     ("CumSum", ["x", np.int64(1)], {"exclusive": 1, "reverse": 1}),
     ("InstanceNormalization", ["image", normal(4), normal(4)], {}),
     ("LpNormalization", ["p"], {"axis": 1, "p": 1}),
+    ("LpNormalization", [np.zeros((2, 3), np.float32)], {}),
     ("PRelu", ["x", normal(4, 1)], {}),
     ("ArgMax", ["x"], {"axis": 1}),
     ("ArgMin", ["x"], {"axis": -1, "keepdims": 0}),
     ("BatchNormalization", ["image", *normal(3, 4), np.abs(normal(4))], {}),
     ("Cast", ["x"], {"to": TensorProto.INT64}),
+    ("Cast", ["special"], {"to": TensorProto.FLOAT8E5M2}),
+    ("Cast", ["special"], {"to": TensorProto.FLOAT8E4M3FN, "saturate": 0}),
     ("Clip", ["x", np.float32(-0.5), np.float32(0.5)], {}),
     ("Concat", ["x", "y"], {"axis": -1}),
     ("Expand", [normal(1, 6), ints(3, 2, 1)], {}),
@@ -110,7 +113,7 @@ CASES: list[Case] = [
     ("GatherElements", ["x", RNG.integers(-4, 4, (2, 2, 6))], {"axis": 1}),
     ("GatherND", ["image", RNG.integers(-2, 2, (3, 5, 2))], {}),
     ("GatherND", ["image", RNG.integers(-4, 4, (2, 3, 1))], {"batch_dims": 1}),
-    ("OneHot", ["i", np.int64(5), np.float32([0.5, 2])], {"axis": 1}),
+    ("OneHot", ["i", np.int64(2), np.float32([0.5, 2])], {"axis": 1}),
     ("Einsum", ["x", "y"], {"equation": "bij, bkj -> bik"}),
     ("Einsum", ["x", "y"], {"equation": "...ij,...ij->i..."}),
     ("Einsum", ["image", "y", normal(9)], {"equation": "A...d,Aij,d"}),
@@ -189,7 +192,9 @@ CASES: list[Case] = [
     ("DequantizeLinear", ["codes", np.float32(0.25)], {}),
     ("QuantizeLinear", ["x", np.abs(normal(4)) / 50, np.int8([3, -5, 0, 100])], {"axis": 1}),
     ("QuantizeLinear", ["x", np.float32(0.01)], {}),
+    ("QuantizeLinear", ["x", np.float32(0.01)], {"output_dtype": TensorProto.INT8}),
     ("Attention", ["image", normal(2, 2, 5, 9), normal(2, 2, 5, 3), normal(7, 5)], {"is_causal": 1}),
+    ("Attention", ["image", normal(2, 4, 7, 9), normal(2, 4, 7, 3), normal(7, 7) > 0.5], {"is_causal": 1}),
     ("Attention", ["x", normal(2, 3, 3), normal(2, 3, 2), "", normal(2, 1, 2, 3), normal(2, 1, 2, 2)], HEADS),
     ("GRU", ["x", normal(2, 9, 6), normal(2, 9, 3), normal(2, 18)], {"hidden_size": 3, "direction": "bidirectional"}),
     ("GRU", ["x", normal(1, 9, 6), normal(1, 9, 3), normal(1, 18)], {"hidden_size": 3, "linear_before_reset": 1}),
@@ -249,9 +254,13 @@ def test_every_row():
     check(model, FEEDS, kinds)
 
 
-def test_axes_of_reductions_as_an_attribute():
+def test_forms_of_earlier_opsets():
+    """Axes of reductions as an attribute, up to opset 17; scales of groups instead of channels, up to opset 20."""
     node = helper.make_node("ReduceMean", ["x"], ["y"], axes=[1], keepdims=0)
     check(model_of([node], {"x": (X.shape, "float32")}, ["y"], {}, opset=13), {"x": X})
+    node = helper.make_node("GroupNormalization", ["x", "scale", "bias"], ["y"], num_groups=2)
+    weights = {"scale": normal(2), "bias": normal(2)}
+    check(model_of([node], {"x": (X.shape, "float32")}, ["y"], weights, opset=18), {"x": X})
 
 
 def test_shapes_are_computed_from_symbolic_sizes():
