@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,8 @@ MAIN = "main"
 OPSETS = range(13, 24)
 DATA_DEPENDENT = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
 """Operators whose results' shapes depend on elements; imported if their operands are constants."""
-EVALUATED = frozenset({"Constant", "Shape", "Size"})
-"""Operators without a row, whose results are known at import."""
+EVALUATED = frozenset({"Constant", "If", "Shape", "Size"})
+"""Operators without a row, which are evaluated at import."""
 KNOWN = frozenset(operators.ROWS) | DATA_DEPENDENT | EVALUATED
 
 
@@ -42,10 +43,10 @@ def from_onnx(model: onnx.ModelProto, keep_params: bool = True) -> Imported:
     floating initializers with axes are arguments after the inputs; others, and all without ``keep_params``, are
     constants. The model's functions are inlined, and for operators without a row the functions that define them in
     ONNX's schemas. Raises ImportModelError for opsets other than 13 to 23, for unsupported operators (all are listed),
-    and for shapes and axes that depend on the inputs' elements.
+    and for shapes, axes and conditions that depend on the inputs' elements.
     """
     opset = _require_opset(model)
-    if not all(map(_is_known, model.graph.node)):
+    if not all(map(_is_known, _nodes(model.graph))):
         model = with_functions_inlined(model, KNOWN, opset)
     _require_rows(model.graph)
     imported = _Importer(model.graph, opset).run()
@@ -65,6 +66,14 @@ def _require_opset(model: onnx.ModelProto) -> int:
 
 def _is_known(node: onnx.NodeProto) -> bool:
     return node.domain in ("", "ai.onnx") and node.op_type in KNOWN
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph and of its nodes' subgraphs."""
+    for node in graph.node:
+        yield node
+        for attr in node.attribute:
+            yield from _nodes(attr.g)
 
 
 def _require_rows(graph: onnx.GraphProto) -> None:
@@ -88,7 +97,7 @@ class _Importer:
         self.params: dict[str, np.ndarray] = {}
         self.known = {
             name
-            for node in graph.node
+            for node in _nodes(graph)
             for i, name in enumerate(node.input)
             if i in operators.KNOWN_INPUTS.get(node.op_type, ())
         }
@@ -146,6 +155,8 @@ class _Importer:
     def _results(self, node: onnx.NodeProto, inputs: list[Any], attrs: dict[str, Any]) -> list[Any]:
         if node.op_type in ("Shape", "Size"):
             return [self._sizes(node.op_type, inputs[0], **attrs)]
+        if node.op_type == "If":
+            return self._branch(inputs[0], **attrs)
         if all(v is None or isinstance(v, np.ndarray) for v in inputs):
             if not any(v is not None and v.dtype == object for v in inputs):
                 return arrays.evaluated(node, inputs, self.opset)
@@ -166,6 +177,17 @@ class _Importer:
         whole = [plain(s) for s in (value.shape if isinstance(value, np.ndarray) else shape_of(value))]
         found = np.array(whole[start:end] if kind == "Shape" else plain(math.prod(whole)), object)
         return found.astype(np.int64) if all(isinstance(s, int) for s in found.flat) else found
+
+    def _branch(self, condition: Any, then_branch: onnx.GraphProto, else_branch: onnx.GraphProto) -> list[Any]:
+        """The results of the branch of If that is taken."""
+        if isinstance(condition, Expr):
+            raise ValueError("a condition that depends on the inputs' elements")
+        branch = then_branch if condition.item() else else_branch
+        _require_rows(branch)
+        self.values |= {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in branch.initializer}
+        for node in branch.node:
+            self._node(node)
+        return [self.values[output.name] for output in branch.output]
 
     def _bound(self, value: Expr) -> list[Expr]:
         """Bind a value, and the fields of a tuple."""

@@ -36,7 +36,7 @@ def _sides(
     return blocks.halved(totals, lower=auto_pad == b"SAME_LOWER")
 
 
-def _convolution(
+def convolution(
     x: Expr,
     weight: Expr,
     bias: Expr | None = None,
@@ -48,6 +48,7 @@ def _convolution(
     group: int = 1,
     auto_pad: bytes = b"NOTSET",
 ) -> Expr:
+    """Row of Conv."""
     kernel = [constant_size(weight, 2 + n) for n in range(rank(weight) - 2)]
     ones = [1] * len(kernel)
     steps, gaps = strides or ones, dilations or ones
@@ -221,7 +222,7 @@ def _lp_pool(
 
 WINDOWS: dict[str, Row] = {
     "AveragePool": _average_pool,
-    "Conv": _convolution,
+    "Conv": convolution,
     "ConvTranspose": _transposed_convolution,
     "GlobalAveragePool": lambda x: ops.mean(x, axis=tuple(range(2, rank(x))), keepdims=True),
     "GlobalMaxPool": lambda x: ops.max(x, axis=tuple(range(2, rank(x))), keepdims=True),

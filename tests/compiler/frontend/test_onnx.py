@@ -38,6 +38,10 @@ def normal(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape, np.float32)
 
 
+def codes(*shape: int) -> np.ndarray:
+    return RNG.integers(-128, 128, shape, np.int8)
+
+
 X, Y, POSITIVE = normal(2, 4, 6), normal(2, 4, 6), np.abs(normal(2, 4, 6)) + np.float32(0.5)
 IMAGE, PLACES = normal(2, 4, 7, 9), RNG.integers(-3, 3, (2, 3))
 FEEDS = {
@@ -50,7 +54,8 @@ FEEDS = {
     "volume": normal(1, 2, 4, 5, 6),
     "special": np.float32([np.inf, -np.inf, np.nan, 1.5]),
     "i": PLACES,
-    "codes": RNG.integers(-128, 128, (2, 4, 6), np.int8),
+    "codes": codes(2, 4, 6),
+    "pixels": codes(2, 4, 7, 9),
     "words": RNG.integers(0, 2**32, (3, 5), np.uint32),
     "t": X > 0,
     "u": Y > 0,
@@ -63,6 +68,8 @@ BITWISE = "BitwiseAnd BitwiseOr BitwiseXor"
 REDUCTIONS = "ReduceLogSumExp ReduceMax ReduceMin ReduceMean ReduceProd ReduceL1 ReduceL2 ReduceSumSquare"
 
 OUTPUT_SHAPE = {"strides": [2, 3], "auto_pad": "SAME_UPPER", "output_shape": [14, 25]}
+UNITS, RESULT = (np.float32(0.37), np.int8(5)), (np.float32(0.61), np.int8(4))
+COLUMNS = (np.float32([0.004, 0.002, 0.006]), np.int8([2, 0, -7]))
 UNPOOL = {"kernel_shape": [2, 2], "strides": [2, 2]}
 HEADS = {"q_num_heads": 2, "kv_num_heads": 1, "is_causal": 1}
 REVERSED = {"hidden_size": 3, "direction": "reverse", "layout": 1}
@@ -193,6 +200,10 @@ CASES: list[Case] = [
     ("QuantizeLinear", ["x", np.abs(normal(4)) / 50, np.int8([3, -5, 0, 100])], {"axis": 1}),
     ("QuantizeLinear", ["x", np.float32(0.01)], {}),
     ("QuantizeLinear", ["x", np.float32(0.01)], {"output_dtype": TensorProto.INT8}),
+    ("MatMulInteger", ["codes", codes(6, 3), np.int8(5), np.int8([2, 0, -7])], {}),
+    ("ConvInteger", ["pixels", codes(6, 2, 3, 2), np.int8(5), np.int8(-3)], {"group": 2, "pads": [1, 0, 0, 1]}),
+    ("QLinearMatMul", ["codes", *UNITS, codes(6, 3), *COLUMNS, *RESULT], {}),
+    ("QLinearConv", ["pixels", *UNITS, codes(3, 4, 3, 2), *COLUMNS, *RESULT, np.int32([900, -5000, 70])], {}),
     ("Attention", ["image", normal(2, 2, 5, 9), normal(2, 2, 5, 3), normal(7, 5)], {"is_causal": 1}),
     ("Attention", ["image", normal(2, 4, 7, 9), normal(2, 4, 7, 3), normal(7, 7) > 0.5], {"is_causal": 1}),
     ("Attention", ["x", normal(2, 3, 3), normal(2, 3, 2), "", normal(2, 1, 2, 3), normal(2, 1, 2, 2)], HEADS),
@@ -389,6 +400,27 @@ def test_recurrent_layers_exported_by_torch():
     torch.manual_seed(6)
     model, x = Recurrent().eval(), torch.randn(7, 2, 5)
     compare_with_torch(model, export(model, x, axis=1), x, torch.randn(7, 3, 5))
+
+
+def branches(condition: Sequence[onnx.NodeProto]) -> onnx.ModelProto:
+    """A model that doubles and transposes ``x`` if ``condition`` holds."""
+    doubled = [helper.make_node("Mul", ["x", "two"], ["a"]), helper.make_node("Transpose", ["a"], ["b"])]
+    two = numpy_helper.from_array(np.float32(2), "two")
+    result = helper.make_tensor_value_info("b", TensorProto.FLOAT, None)
+    then = helper.make_graph(doubled, "then", [], [result], [two])
+    otherwise = helper.make_graph([helper.make_node("Det", ["x"], ["b"])], "else", [], [result])
+    taken = helper.make_node("If", ["condition"], ["y"], then_branch=then, else_branch=otherwise)
+    nodes = [*condition, taken, helper.make_node("Neg", ["y"], ["z"])]
+    return model_of(nodes, {"x": (["n", 6], "float32")}, ["z"], {"six": ints(6)})
+
+
+def test_the_branch_of_a_known_condition_is_imported():
+    size = helper.make_node("Shape", ["x"], ["size"], start=1)
+    check(branches([size, helper.make_node("Equal", ["size", "six"], ["condition"])]), {"x": normal(3, 6)})
+    peak = helper.make_node("ReduceMax", ["x"], ["peak"])
+    unknown = branches([peak, helper.make_node("IsNaN", ["peak"], ["condition"])])
+    with pytest.raises(ImportModelError, match="If y: a condition that depends on the inputs' elements"):
+        from_onnx(unknown)
 
 
 def test_a_vision_transformer_exported_by_torch():
