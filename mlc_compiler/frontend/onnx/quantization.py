@@ -9,7 +9,7 @@ import ml_dtypes
 from ...ir import dtype as dt
 from ...relax import ops
 from ...relax.nodes import Expr
-from ..values import axis_of, cast, constant_size, dtype_of, rank
+from ..values import axis_of, cast, constant_size, dtype_of, rank, size_of
 from .arrays import Row, dtype_named
 from .windows import convolution
 
@@ -17,10 +17,9 @@ from .windows import convolution
 def _dequantized(
     x: Expr, scale: Expr, zero: Expr | None = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
 ) -> Expr:
-    """``(x - zero) * scale``; scale and zero: one number, or one for each index along ``axis``."""
-    _require_no_blocks(block_size)
-    codes = _centered(x, zero, axis, "int32" if dt.is_int(dtype_of(x)) else dtype_of(scale))
-    y = ops.multiply(cast(codes, dtype_of(scale)), _along(scale, x, axis))
+    """``(x - zero) * scale``; scale and zero: one number, or one for each index or block of indices along ``axis``."""
+    codes = _centered(x, zero, axis, "int32" if dt.is_int(dtype_of(x)) else dtype_of(scale), block_size)
+    y = ops.multiply(cast(codes, dtype_of(scale)), _along(scale, x, axis, block_size))
     return cast(y, dtype_named(output_dtype)) if output_dtype else y
 
 
@@ -35,19 +34,13 @@ def _quantized(
     saturate: int = 1,
 ) -> Expr:
     """``round(x / scale) + zero``, limited to the range of the result's dtype: that of ``zero``, by default uint8."""
-    _require_no_blocks(block_size)
     dtype = dtype_of(zero) if zero is not None else dtype_named(output_dtype) if output_dtype else "uint8"
     if not dt.is_int(dtype):
         raise ValueError(f"the result's dtype: got {dtype}; expected an integer dtype")
-    codes = ops.round(ops.divide(cast(x, dtype_of(scale)), _along(scale, x, axis)))
-    codes = codes if zero is None else ops.add(codes, _along(cast(zero, dtype_of(scale)), x, axis))
+    codes = ops.round(ops.divide(cast(x, dtype_of(scale)), _along(scale, x, axis, block_size)))
+    codes = codes if zero is None else ops.add(codes, _along(cast(zero, dtype_of(scale)), x, axis, block_size))
     limits = ml_dtypes.iinfo(dt.to_numpy(dtype))
     return cast(ops.clip(codes, min=float(limits.min), max=float(limits.max)), dtype)
-
-
-def _require_no_blocks(block_size: int) -> None:
-    if block_size:
-        raise ValueError(f"block_size: got {block_size}; expected 0")
 
 
 def _integer_matmul(a: Expr, b: Expr, a_zero: Expr | None = None, b_zero: Expr | None = None) -> Expr:
@@ -89,14 +82,17 @@ def _quantized_convolution(
     return _quantized(ops.multiply(cast(total, dtype_of(x_scale)), scale), y_scale, y_zero)
 
 
-def _centered(x: Expr, zero: Expr | None, axis: int, dtype: str = "int32") -> Expr:
+def _centered(x: Expr, zero: Expr | None, axis: int, dtype: str = "int32", block_size: int = 0) -> Expr:
     """``x - zero`` in a wider dtype."""
     wide = cast(x, dtype)
-    return wide if zero is None else ops.subtract(wide, _along(cast(zero, dtype), x, axis))
+    return wide if zero is None else ops.subtract(wide, _along(cast(zero, dtype), x, axis, block_size))
 
 
-def _along(v: Expr, x: Expr, axis: int) -> Expr:
-    """[C] -> [C, 1, ...], for broadcasting along ``axis`` of ``x``; other shapes broadcast as they are."""
+def _along(v: Expr, x: Expr, axis: int, block_size: int = 0) -> Expr:
+    """Numbers of indices, [C] -> [C, 1, ...], or of blocks along ``axis``, for broadcasting with ``x``."""
+    if block_size:
+        repeated = ops.repeat(v, repeats=block_size, axis=axis_of(x, axis))
+        return ops.strided_slice(repeated, (axis,), (0,), (size_of(x, axis),), (1,))
     if rank(v) != 1 or constant_size(v, 0) == 1:
         return v
     return ops.reshape(v, (constant_size(v, 0), *[1] * (rank(x) - axis_of(x, axis) - 1)))

@@ -6,6 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -197,8 +198,11 @@ CASES: list[Case] = [
     ("RMSNormalization", ["x", normal(6)], {}),
     ("DequantizeLinear", ["codes", np.abs(normal(4)), np.int8([3, -5, 0, 100])], {"axis": 1}),
     ("DequantizeLinear", ["codes", np.float32(0.25)], {}),
+    ("DequantizeLinear", ["codes", normal(2, 4, 2), codes(2, 4, 2)], {"axis": 2, "block_size": 4}),
+    ("DequantizeLinear", [(codes(3, 5) >> 4).astype(ml_dtypes.int4), normal(3)], {"axis": 0}),
     ("QuantizeLinear", ["x", np.abs(normal(4)) / 50, np.int8([3, -5, 0, 100])], {"axis": 1}),
     ("QuantizeLinear", ["x", np.float32(0.01)], {}),
+    ("QuantizeLinear", ["x", np.abs(normal(2, 2, 6)) / 50, codes(2, 2, 6)], {"axis": 1, "block_size": 2}),
     ("QuantizeLinear", ["x", np.float32(0.01)], {"output_dtype": TensorProto.INT8}),
     ("MatMulInteger", ["codes", codes(6, 3), np.int8(5), np.int8([2, 0, -7])], {}),
     ("ConvInteger", ["pixels", codes(6, 2, 3, 2), np.int8(5), np.int8(-3)], {"group": 2, "pads": [1, 0, 0, 1]}),
