@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ..backends.cuda.machine import MAX_THREADS_PER_BLOCK, STATIC_SHARED_BYTES, WARP
-from ..backends.cuda.schedules.elementwise import vector_width
+from ..backends.cuda.schedules.elementwise import THREADS_OF_A_BLOCK, vector_width
 from ..ir import dtype as dt
 from ..ir.expr import Var
 from ..schedules.rule import Blocks, accumulate_locally, analyse, choose, inline_intermediates
@@ -17,7 +17,6 @@ LARGEST_TILE, LARGEST_STEP = 8, 32  # maximum elements of a thread along an axis
 VECTORS = (1, 2, 4)  # elements that a thread copies to shared memory at a time
 LARGEST_THREAD = 128  # maximum elements of a thread, which are in registers
 UNROLLED = (1, 2, 4, 8, 16)  # candidates for the maximum number of unrolled steps of a reduction
-THREADS = (64, 128, 256, 512)
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class GpuSketches(Space):
             return s if _tiles(s, blocks) else None
         inline_intermediates(s, [b.name for b in blocks.in_order[:-1]])
         for name in s.get_blocks():
-            _vectors(s, name, choose(s, THREADS, 256))
+            _vectors(s, name, choose(s, THREADS_OF_A_BLOCK, 256))
         return s
 
 

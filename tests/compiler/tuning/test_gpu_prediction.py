@@ -11,17 +11,14 @@ from random import Random
 import numpy as np
 import pytest
 
-from mlc_compiler.backends.cuda.images import Resources, compile_kernels
+from mlc_compiler.backends.cuda.images import Resources
 from mlc_compiler.backends.cuda.machine import Gpu, resident_blocks
 from mlc_compiler.backends.cuda.schedules import CUDA_RULES
-from mlc_compiler.interp import run_function
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.ir.structural import structural_equal
-from mlc_compiler.optimization import Optimization
 from mlc_compiler.passes.apply_schedules import ApplySchedules
-from mlc_compiler.pipeline import entries, pipeline, run_passes
+from mlc_compiler.relax.ops.normalize import rms_norm
 from mlc_compiler.script import T
-from mlc_compiler.sim.host_functions import Device, Launched
 from mlc_compiler.target import Target
 from mlc_compiler.tir import te
 from mlc_compiler.tir.nodes import PrimFunc
@@ -37,11 +34,12 @@ from mlc_compiler.tuning.processes import Processes
 from mlc_compiler.tuning.program import default_space
 from mlc_compiler.tuning.record import Record
 from mlc_compiler.tuning.search import Search
-from mlc_compiler.tuning.space import Candidate, ScheduleFn
+from mlc_compiler.tuning.space import Candidate, RuleSpace, ScheduleFn, Space
 from mlc_compiler.tuning.strategies import History, RandomSearch
 from mlc_compiler.tuning.task import Task
 from mlc_compiler.tuning.tuned import Tuned
 from mlc_compiler.tuning.worker import Assemble
+from tests.compiler.backends.cuda.scheduled import simulated
 from tests.compiler.tuning.spaces import DEFECTS, product, scaled
 
 GPU = Target("cuda:sm_90a")
@@ -88,13 +86,8 @@ def test_counts_are_those_of_the_simulator(shared: list[int]) -> None:
     """Sectors of device memory and passes through shared memory, which LLVM's code makes as they are estimated."""
     candidate = sketch(product(32, 64, 48), [*TILES, *shared])
     (kernel,) = gpu_account(candidate.func, GPU, {}).kernels
-    plain = Optimization(fusion=False, schedules=False)
-    mod = run_passes(IRModule({"main": candidate.func.with_attr("global_symbol", "main")}), entries())
-    lowered = run_passes(mod, pipeline(GPU, plain))
-    device, launches = Device.of(compile_kernels(lowered, GPU).images), list[Launched]()
     a, b, c = np.ones((32, 48), np.float32), np.ones((48, 64), np.float32), np.zeros((32, 64), np.float32)
-    run_function(lowered, "main", a, b, c, kernels=lambda f, *args: launches.extend(device.run(f, *args)))
-    (launched,) = launches
+    _, (launched,) = simulated(candidate.func, a, b, c, target=GPU)
     assert (kernel.blocks, kernel.threads) == (launched.blocks, launched.block[0]) == (4, 32)
     counts = launched.counts
     sectors = counts.global_load_sectors + counts.global_store_sectors
@@ -258,21 +251,43 @@ def test_results_of_candidates_are_checked(
     assert found is None if failure == "" else found is not None and found.failure.startswith(failure)
 
 
+def gated(rows: int = 64, columns: int = 512) -> PrimFunc:
+    """``silu(x) * y``, float16."""
+    x, y = (te.placeholder((rows, columns), "float16", name) for name in "xy")
+    return te.create_prim_func([x, y, te.elementwise("gated", lambda a, b: a * te.sigmoid(a) * b, x, y)])
+
+
+def normalized(length: int = 256) -> PrimFunc:
+    """An RMS norm, float16 [n, length]."""
+    x, w = te.placeholder((te.var("n"), length), "float16", "x"), te.placeholder((length,), "float16", "w")
+    return te.create_prim_func([x, w, rms_norm.te(x, w)])
+
+
+@pytest.mark.parametrize(
+    ("make", "space"),
+    [
+        (product, GpuSketches()),
+        (gated, RuleSpace(CUDA_RULES, GPU)),
+        (normalized, RuleSpace(CUDA_RULES, GPU)),
+    ],
+)
 def test_a_search_without_a_gpu_records_predictions(
-    processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[], PrimFunc], space: Space
 ) -> None:
     monkeypatch.setattr(predict, "find_assembler", lambda: None)
-    task, database = Task("f", product(), GPU), Database(tmp_path / "db")
+    task, database = Task("f", make(), GPU, {"n": 8}), Database(tmp_path / "db")
     assert not is_timed(GPU) and is_timed(Target("cpu"))
-    run = Search(task, GpuSketches(), database, processes, tmp_path, RandomSearch(), PATIENT)
-    run.run(3)
-    best = run.settle()
-    assert best.predicted and best.seconds == min(t.seconds for t in run.history.trials if t.seconds is not None)
+    run = Search(task, space, database, processes, tmp_path, RandomSearch(), PATIENT)
+    run.run(4)
+    best, seconds = run.settle(), [t.seconds for t in run.history.trials if t.seconds is not None]
+    assert len(set(seconds)) >= 3
+    assert best.predicted and best.seconds == min(seconds)
     database.close()
     assert Database(tmp_path / "db").best(task.func, GPU) == best
     rules = (Tuned(Database(tmp_path / "db")), *CUDA_RULES)
-    applied = ApplySchedules(rules, GPU).run(IRModule({"f": product()})).of_type(PrimFunc)["f"]
-    assert structural_equal(applied.body, best.schedule(product()).func.body)
+    applied = ApplySchedules(rules, GPU).run(IRModule({"f": make()})).of_type(PrimFunc)["f"]
+    assert applied.attrs["schedule"] == "Tuned"
+    assert structural_equal(applied.body, best.schedule(make()).func.body)
 
 
 def record(seconds: float | None, is_predicted: bool, columns: int = 4) -> Record:

@@ -11,6 +11,7 @@ from ....tir.nodes import (
     PARALLEL,
     SERIAL,
     THREAD,
+    UNROLLED,
     Allocate,
     BufferLoad,
     For,
@@ -23,14 +24,20 @@ from ....tir.nodes import (
 from ....tir.threads import is_bound
 from ..machine import WARP
 
-THREADS = 8 * WARP  # of a block; small enough for any number of registers per thread
+THREADS = "cuda.threads"
+"""The annotation of a parallel loop for the threads of a block."""
+ITERATIONS = "cuda.iterations"
+"""The annotation of a parallel loop for its iterations that a thread runs, unrolled."""
+DEFAULT_THREADS = 8 * WARP  # small enough for any number of registers per thread
 
 
 @dataclass(frozen=True)
 class BindThreads(FunctionPass):
     """Bind parallel loops to blocks and threads; other statements outside of GPU threads run on one thread.
 
-    Needs: lowered tensor functions. Loops and conditions around kernels stay, and run on the host.
+    Annotations of a loop: ``cuda.threads``, the threads of a block, by default 256; ``cuda.iterations``, those that a
+    thread runs, by default 1. Adjacent threads run adjacent iterations. Needs: lowered tensor functions. Loops and
+    conditions around kernels stay, and run on the host.
     """
 
     name = "bind-threads"
@@ -82,13 +89,17 @@ def _around(stmt: Stmt) -> Stmt:
 
 
 def _parallel_kernel(loop: For) -> Stmt:
-    """A kernel with one thread for each iteration."""
+    """A kernel whose threads run the iterations of a loop."""
     dtype = loop.var.dtype
-    block, thread = Var("block", dtype), Var("thread", dtype)
-    index = block * THREADS + thread
-    body = IfThenElse(index < loop.extent, substitute(_Serial()(loop.body), {loop.var: index}))
-    threads = For(thread, const(THREADS, dtype), body, THREAD, "threadIdx.x")
-    return For(block, ceildiv(loop.extent, THREADS), threads, THREAD, "blockIdx.x")
+    count, iterations = loop.annotations.get(THREADS, DEFAULT_THREADS), loop.annotations.get(ITERATIONS, 1)
+    block, thread, step = Var("block", dtype), Var("thread", dtype), Var("step", dtype)
+    first = block if iterations == 1 else block * iterations + step
+    index = first * count + thread
+    body: Stmt = IfThenElse(index < loop.extent, substitute(_Serial()(loop.body), {loop.var: index}))
+    if iterations > 1:
+        body = For(step, const(iterations, dtype), body, UNROLLED)
+    threads = For(thread, const(count, dtype), body, THREAD, "threadIdx.x")
+    return For(block, ceildiv(loop.extent, count * iterations), threads, THREAD, "blockIdx.x")
 
 
 def _single_thread(stmt: Stmt) -> Stmt:

@@ -2,47 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from ....ir import dtype as dt
 from ....ir.expr import Call, Var
 from ....ir.simplify import Analyzer
 from ....ir.visitor import substitute, walk
-from ....schedules.rule import Rule, analyse, constant_extent, contiguous_axis, inline_intermediates
+from ....schedules.rule import TunableRule, analyse, choose, constant_extent, contiguous_axis, inline_intermediates
 from ....target import Target
 from ....tir.calling import flat_index
-from ....tir.nodes import Allocate, Block, BufferLoad, BufferStore, For, IfThenElse, PrimFunc, While
+from ....tir.nodes import Allocate, Block, BufferLoad, BufferStore, For, IfThenElse, While
 from ....tir.schedule import Schedule, ScheduleError
 from ..machine import WARP
+from ..passes.bind_threads import DEFAULT_THREADS, ITERATIONS, THREADS
 
-TILE_WARPS = 8
+TILE_WARPS = (4, 8, 16)  # of a block that transposes a tile
 VECTOR_BYTES = 16  # of the widest access
+VECTORS = (1, 2, 4)  # of a thread
+THREADS_OF_A_BLOCK = (64, 128, DEFAULT_THREADS, 512)
 
 
-class Elementwise(Rule):
-    """A thread computes one vector of the last axis of each block that cannot be inlined.
+class Elementwise(TunableRule):
+    """A thread computes vectors of the last axis of each block that cannot be inlined.
 
     The pass ``bind-threads`` binds the parallel loop to blocks and threads. Transpositions go through shared memory.
+    Choices: the elements of a vector, the vectors of a thread, the threads of a block; of transpositions, its warps.
     """
 
-    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
-        blocks = analyse(func)
+    def schedule(self, s: Schedule, target: Target) -> Schedule | None:
+        blocks = analyse(s.func)
         if blocks is None or blocks.reductions:
             return None
-        s = Schedule(func)
         inline_intermediates(s, [b.name for b in blocks.in_order[:-1]])
-        names, nests = s.get_blocks(), []
+        names = s.get_blocks()
         if len(names) == 1 and _transpose_tiles(s, names[0]):
             return s
-        for name in names:
-            loops = s.get_loops(name)
-            if not loops:
-                return None
-            width = vector_width(s.block(name))
-            if width > 1:
-                loops[-1], lane = s.split(loops[-1], [None, width])
-                s.vectorize(lane)
-            nests.append(s.fuse(*loops))
-        for loop in _merged(s, nests):
-            s.parallel(loop)
+        if not all(s.get_loops(name) for name in names):
+            return None
+        spread_vectors(s, names)
         return s
 
 
@@ -62,13 +59,13 @@ def _transpose_tiles(s: Schedule, name: str) -> bool:
     (far, near), (outer, lane) = (s.split(loops[i], [None, WARP]) for i in (across, -1))
     rest = [*loops[:across], far, *loops[across + 1 : -1], outer]
     s.reorder(*rest, near, lane)
-    tile = s.fuse(*rest)
+    tile, warps = s.fuse(*rest), choose(s, TILE_WARPS, 8)
     copy = s.cache_read(name, 0, "shared")
     s.compute_at(copy, tile)
     s.storage_align(copy, 0, axis, WARP, 4 // min(dt.nbytes(load.dtype), 4))
     s.bind(tile, "blockIdx.x")
     for rows, lanes in (s.get_loops(copy)[1:], (near, lane)):
-        _, row = s.split(rows, [None, TILE_WARPS])
+        _, row = s.split(rows, [None, warps])
         s.bind(row, "threadIdx.y")
         s.bind(lanes, "threadIdx.x")
     return True
@@ -78,6 +75,43 @@ def _whole_tiles(s: Schedule, loop: Var) -> int:
     """The number of tiles along a loop; 0 where they do not divide it."""
     extent = s.extent(loop)
     return extent // WARP if isinstance(extent, int) and extent % WARP == 0 else 0
+
+
+def spread_vectors(s: Schedule, names: Sequence[str]) -> None:
+    """Compute vectors of blocks without reductions on threads; blocks with results of one shape share a loop."""
+    widths = {name: vector_width(s.block(name)) for name in names}
+    widest = choose_width(s, widths.values())
+    nests = [_vectors(s, name, min(width, widest)) for name, width in widths.items()]
+    count = choose(s, VECTORS, 1)
+    for loop in _merged(s, nests):
+        parallel(s, loop)
+        s.annotate(loop, ITERATIONS, count)
+
+
+def choose_width(s: Schedule, widths: Iterable[int]) -> int:
+    """Choose the maximum elements of a vector, by default the largest of ``widths``, which are powers of two."""
+    widest = max(widths, default=1)
+    return choose(s, powers_of_two(1, widest), widest)
+
+
+def powers_of_two(least: int, most: int) -> list[int]:
+    """The powers of two from ``least``, which is one of them, to ``most``."""
+    return [least << i for i in range((most // least).bit_length())]
+
+
+def parallel(s: Schedule, loop: Var) -> None:
+    """Run the iterations of a loop on threads, in blocks of a chosen number of threads."""
+    s.parallel(loop)
+    s.annotate(loop, THREADS, choose(s, THREADS_OF_A_BLOCK, DEFAULT_THREADS))
+
+
+def _vectors(s: Schedule, name: str, width: int) -> Var:
+    """Vectorize the last axis of a block; returns the loop over its vectors."""
+    loops = s.get_loops(name)
+    if width > 1:
+        loops[-1], lane = s.split(loops[-1], [None, width])
+        s.vectorize(lane)
+    return s.fuse(*loops)
 
 
 def _merged(s: Schedule, nests: list[Var]) -> list[Var]:

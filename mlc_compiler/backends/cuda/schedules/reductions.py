@@ -6,14 +6,14 @@ from math import isqrt, prod
 
 from ....ir.simplify import Analyzer
 from ....ir.visitor import walk
-from ....schedules.rule import Rule, analyse, constant_extent, inline_intermediates, round_up
+from ....schedules.rule import TunableRule, analyse, choose, constant_extent, inline_intermediates, round_up
 from ....target import Target
 from ....tir.calling import step_along
-from ....tir.nodes import Block, BufferLoad, PrimFunc
+from ....tir.nodes import Block, BufferLoad
 from ....tir.schedule import Schedule
 from ....tir.schedule.access import is_commutative_update
 from ..machine import Gpu
-from .elementwise import vector_width
+from .elementwise import parallel, spread_vectors
 from .rows import MAX_THREADS, VALUES_OF_A_THREAD, reduce_rows
 
 LONG = MAX_THREADS * VALUES_OF_A_THREAD
@@ -23,9 +23,10 @@ MANY = 16
 SECTOR = 32
 """Parts of rows are multiples of this number of elements, so that parts of aligned rows begin at a 32-byte sector."""
 UNROLLED = 8  # loads of a thread that are under way
+UNROLLINGS = (1, 2, 4, UNROLLED, 16)
 
 
-class Reduction(Rule):
+class Reduction(TunableRule):
     """Functions with reductions for which ``RowReduction`` has no good kernel, block by block.
 
     Columns: elements are adjacent along an axis that the reduction keeps, as in a sum over the first axis. A
@@ -34,17 +35,19 @@ class Reduction(Rule):
 
     If there are too few results to fill the GPU, the reduced axes are divided into parts. One kernel reduces the parts,
     the next one their results. The order depends on the sizes alone, so results are reproducible.
+
+    Choices: the parts, the threads of a block, the adjacent elements that a thread accesses together, unrolled steps.
     """
 
-    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
-        blocks, gpu = analyse(func), Gpu.of(target)
+    def schedule(self, s: Schedule, target: Target) -> Schedule | None:
+        blocks, gpu = analyse(s.func), Gpu.of(target)
         if blocks is None or not any(_column_axis(b) is not None or _is_long(b, gpu) for b in blocks.reductions):
             return None
-        s = Schedule(func)
         inline_intermediates(s, [b.name for b in blocks.in_order[:-1] if not b.is_reduction])
         for name in s.get_blocks():
             if not s.block(name).is_reduction:
-                _spread(s, name)
+                if s.get_loops(name):
+                    spread_vectors(s, [name])
                 continue
             for part in _in_parts(s, name, gpu):
                 _schedule(s, part)
@@ -96,9 +99,10 @@ def _in_parts(s: Schedule, name: str, gpu: Gpu) -> list[str]:
         parts = min(parts, gpu.multiprocessors)
     else:
         parts = min(parts, isqrt(length) if is_column else length // LONG)
-    if parts < 2 and _keeps(block):
-        return [name]
     parts = max(parts, 1)
+    parts = choose(s, sorted({max(parts * quarters // 4, 1) for quarters in (1, 2, 4, 8, 16)}), parts)
+    if parts == 1 and _keeps(block):
+        return [name]
     size = None if is_column or length is None else round_up(-(-length // parts), SECTOR)
     part, _ = s.split(s.fuse(*loops), [parts if size is None else None, size])
     return [s.rfactor(part, 0 if is_column else -1), name]
@@ -116,22 +120,14 @@ def _schedule(s: Schedule, name: str) -> None:
         kept = [loop for loop, it in zip(loops, block.iter_vars, strict=True) if it.kind == "S"]
         kept.append(kept.pop(column))
         s.reorder(*kept)
-        s.parallel(s.fuse(*kept))
+        parallel(s, s.fuse(*kept))
     elif _keeps(block):
         reduce_rows(s, name)
         return
     extent = s.extent(loops[-1])
-    if isinstance(extent, int) and extent % UNROLLED == 0:
-        s.unroll(s.split(loops[-1], [None, UNROLLED])[1])
-
-
-def _spread(s: Schedule, name: str) -> None:
-    """Schedule a block without reductions, a thread for each vector."""
-    loops = s.get_loops(name)
-    if not loops:
+    if not isinstance(extent, int):
         return
-    width = vector_width(s.block(name))
-    if width > 1:
-        loops[-1], lane = s.split(loops[-1], [None, width])
-        s.vectorize(lane)
-    s.parallel(s.fuse(*loops))
+    divisors = [n for n in UNROLLINGS if extent % n == 0]
+    unrolled = choose(s, divisors, UNROLLED if UNROLLED in divisors else 1)
+    if unrolled > 1:
+        s.unroll(s.split(loops[-1], [None, unrolled])[1])

@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 from ....ir import dtype as dt
-from ....ir.expr import IntImm, Var
-from ....schedules.rule import Blocks, Rule, analyse
+from ....ir.expr import IntImm, Var, as_expr
+from ....ir.simplify import Analyzer
+from ....schedules.rule import Blocks, TunableRule, analyse, choose
 from ....target import Target
-from ....tir.nodes import Block, Buffer, PrimFunc
+from ....tir.nodes import Block, Buffer
 from ....tir.schedule import Schedule
-from ..machine import STATIC_SHARED_BYTES, WARP
-from .elementwise import VECTOR_BYTES, has_branches, vector_width
+from ..machine import MAX_THREADS_PER_BLOCK, STATIC_SHARED_BYTES, WARP
+from .elementwise import VECTOR_BYTES, choose_width, has_branches, powers_of_two, vector_width
 
+MAX_ROWS = 8  # of a block
 MAX_THREADS = 512
 VALUES_OF_A_THREAD = 8  # or more
-MAX_UNROLLED = 4
+UNROLLED = (1, 4, 16)  # candidates for the maximum number of unrolled steps of a thread
 
 
-class RowReduction(Rule):
-    """Row-wise blocks, some of which reduce the row: a thread block of one or more warps for each row.
+@dataclass(frozen=True)
+class Shares:
+    """How threads divide a row.
 
-    Results of reductions are in registers of all threads. Intermediate rows that several blocks read are in shared
-    memory, or are recomputed if they are too long.
+    threads: of the row, a power of two. width: maximum adjacent elements that a thread accesses together. unrolled:
+    maximum steps of a thread that are unrolled.
     """
 
-    def apply(self, func: PrimFunc, target: Target) -> Schedule | None:
-        blocks = analyse(func)
+    threads: int
+    width: int
+    unrolled: int
+
+
+class RowReduction(TunableRule):
+    """Row-wise blocks, some of which reduce the row: one or more warps for each row.
+
+    Results of reductions are in registers of all threads of a row. Intermediate rows that several blocks read are in
+    shared memory, or are recomputed if they are too long. Choices: whether such a row is recomputed, the rows of a
+    block, the threads of a row, the adjacent elements that a thread accesses together, its unrolled steps.
+    """
+
+    def schedule(self, s: Schedule, target: Target) -> Schedule | None:
+        blocks = analyse(s.func)
         if blocks is None or not blocks.reductions:
             return None
-        s = Schedule(func)
         last = blocks.last.name
         if blocks.last.is_reduction:
             last = s.cache_write(last, "local")
@@ -39,17 +56,22 @@ class RowReduction(Rule):
         if axes is None or length is None:
             return None
         _inline_short_lived(s, last, length)
-        row = _rows(s, last, axes)
+        block = row = _rows(s, last, axes)
+        has_shared_rows = len(s.get_blocks()) > len({*reduced, last})
+        rows = 1 if has_shared_rows else choose(s, _row_counts(s, row, length), 1)
+        if rows > 1:
+            block, row = s.split(row, [None, rows])
+            s.bind(row, "threadIdx.y")
         for name in reversed(s.get_blocks()[:-1]):
             s.compute_at(name, row)
             s.set_scope(name, 0, "local" if name in reduced else "shared")
-        threads = _threads(length)
+        shares = _shares(s, s.get_blocks(), reduced, length, rows)
         for name in s.get_blocks():
             if name in reduced:
-                _reduce(s, name, row, threads)
+                _reduce(s, name, row, shares)
             else:
-                _spread(s, name, row, threads)
-        s.bind(row, "blockIdx.x")
+                _spread(s, name, row, shares)
+        s.bind(block, "blockIdx.x")
         return s
 
 
@@ -61,8 +83,9 @@ def reduce_rows(s: Schedule, name: str) -> None:
     copy = s.cache_write(name, "local")
     row = _rows(s, copy, kept)
     s.compute_at(name, row)
-    _reduce(s, name, row, _threads(length or MAX_THREADS * VALUES_OF_A_THREAD))
-    _spread(s, copy, row, 1)
+    shares = _shares(s, [name], [name], length or MAX_THREADS * VALUES_OF_A_THREAD)
+    _reduce(s, name, row, shares)
+    _spread(s, copy, row, shares)
     s.bind(row, "blockIdx.x")
 
 
@@ -99,7 +122,7 @@ def _inline_short_lived(s: Schedule, last: str, length: int) -> None:
         if name == last or s.block(name).is_reduction:
             continue
         row_bytes = length * dt.nbytes(_written(s, name).dtype)
-        if len(s.get_consumers(name)) > 1 and row_bytes <= room:
+        if len(s.get_consumers(name)) > 1 and row_bytes <= room and choose(s, (0, 1), 1):
             room -= row_bytes
             continue
         s.compute_inline(name)
@@ -118,6 +141,24 @@ def _rows(s: Schedule, last: str, axes: int) -> Var:
     return row
 
 
+def _row_counts(s: Schedule, row: Var, length: int) -> list[int]:
+    """Candidates for the rows of a block: divisors of their number, so that all threads of a block have a row."""
+    most = min(MAX_ROWS, MAX_THREADS_PER_BLOCK // _threads(length))
+    return [n for n in powers_of_two(1, most) if Analyzer().prove_equal(as_expr(s.extent(row)) % n, 0)]
+
+
+def _shares(s: Schedule, names: Sequence[str], reduced: Sequence[str], length: int, rows: int = 1) -> Shares:
+    """Choose how threads divide rows, of which the longest has ``length`` elements, in the given blocks.
+
+    rows: of a thread block.
+    """
+    most = min(max(length, WARP), MAX_THREADS_PER_BLOCK // rows)
+    threads = choose(s, powers_of_two(WARP, most), _threads(length))
+    blocks = {name: s.block(name) for name in names}
+    width = choose_width(s, (_read_width(b) if n in reduced else vector_width(b) for n, b in blocks.items()))
+    return Shares(threads, width, choose(s, UNROLLED, 4))
+
+
 def _threads(length: int) -> int:
     """A power of two of threads for a row: a warp for short rows."""
     threads = WARP
@@ -131,17 +172,17 @@ def _inside(s: Schedule, name: str, row: Var) -> list[Var]:
     return loops[next(i for i, loop in enumerate(loops) if loop is row) + 1 :]
 
 
-def _reduce(s: Schedule, name: str, row: Var, threads: int) -> None:
+def _reduce(s: Schedule, name: str, row: Var, shares: Shares) -> None:
     """Divide a reduction among threads; each reads several adjacent elements at a time."""
-    loops, width = _inside(s, name, row), _read_width(s.block(name))
+    loops, width = _inside(s, name, row), min(_read_width(s.block(name)), shares.width)
     if not loops:
         return
     vector, lane = s.split(s.fuse(*loops), [None, width])
-    step, thread = s.split(vector, [None, threads])
+    step, thread = s.split(vector, [None, shares.threads])
     s.reorder(thread, step, lane)
     s.bind(thread, "threadIdx.x")
     s.unroll(lane)
-    if isinstance(s.extent(step), int) and s.extent(step) <= MAX_UNROLLED:
+    if isinstance(s.extent(step), int) and s.extent(step) <= shares.unrolled:
         s.unroll(step)
 
 
@@ -157,19 +198,19 @@ def _read_width(block: Block) -> int:
     return max(width, 1)
 
 
-def _spread(s: Schedule, name: str, row: Var, threads: int) -> None:
+def _spread(s: Schedule, name: str, row: Var, shares: Shares) -> None:
     """Divide independent elements of a row among threads."""
     loops = _inside(s, name, row)
     if not loops:
         return
-    width = vector_width(s.block(name))
+    width = min(vector_width(s.block(name)), shares.width)
     inner = s.fuse(*loops)
     if s.extent(inner) == 1:
         s.bind(inner, "threadIdx.x")
         return
-    step, thread, lane = s.split(inner, [None, threads, width])
+    step, thread, lane = s.split(inner, [None, shares.threads, width])
     s.bind(thread, "threadIdx.x")
     if width > 1:
         s.vectorize(lane)
-    if isinstance(s.extent(step), int) and s.extent(step) <= MAX_UNROLLED:
+    if isinstance(s.extent(step), int) and s.extent(step) <= shares.unrolled:
         s.unroll(step)

@@ -1,10 +1,11 @@
-"""Tensor functions scheduled by the rules for GPUs, run as loops on the CPU and compared with the interpreter."""
+"""Tensor functions scheduled for GPUs, run in the simulator, or as loops on the CPU."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from mlc_compiler.backends import backend_of
+from mlc_compiler.backends.cuda.images import compile_kernels
 from mlc_compiler.interp import run_function
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.ir.visitor import walk
@@ -13,7 +14,8 @@ from mlc_compiler.passes.apply_schedules import ApplySchedules
 from mlc_compiler.passes.lift_allocs import LiftAllocs
 from mlc_compiler.passes.lower_blocks import LowerBlocks
 from mlc_compiler.passes.verify import Verify
-from mlc_compiler.pipeline import run_passes
+from mlc_compiler.pipeline import entries, pipeline, run_passes
+from mlc_compiler.sim.host_functions import Device, Launched
 from mlc_compiler.target import Target
 from mlc_compiler.tir import te
 from mlc_compiler.tir.nodes import For, PrimFunc
@@ -54,6 +56,16 @@ def check(inputs: list[te.Tensor], result: te.Tensor, *arrays: np.ndarray, toler
     run_function(IRModule({"main": func}), "main", *arrays, expected)
     got = run(kernels(func), *arrays, out)[-1]
     np.testing.assert_allclose(got.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=tolerance)
+
+
+def simulated(func: PrimFunc, *arrays: np.ndarray, target: Target = TARGET) -> tuple[list[np.ndarray], list[Launched]]:
+    """The arguments after a scheduled function ran in the simulator, and its launches; SimulationError for faults."""
+    mod = run_passes(IRModule({"main": func.with_attr("global_symbol", "main")}), entries())
+    lowered = run_passes(mod, pipeline(target, Optimization(fusion=False, schedules=False)))
+    device, launched = Device.of(compile_kernels(lowered, target).images), list[Launched]()
+    results = [np.array(a) for a in arrays]
+    run_function(lowered, "main", *results, kernels=lambda f, *args: launched.extend(device.run(f, *args)))
+    return results, launched
 
 
 def _sizes(inputs: list[te.Tensor], result: te.Tensor, arrays: tuple[np.ndarray, ...]) -> list[int]:

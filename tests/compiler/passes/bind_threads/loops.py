@@ -1,5 +1,5 @@
 # ruff: noqa
-# Parallel loops become blocks of 256 threads; other statements run on one thread; host control flow stays.
+# Parallel loops become blocks of 256 threads, or as annotated; other statements run on one thread; host control flow stays.
 
 
 @I.ir_module
@@ -13,7 +13,7 @@ class Module:
             for j in T.vectorized(4):
                 a[i, j] = a[i, j] * T.float32(2.0)
         if flag > T.int64(0):
-            for i in T.parallel(n):
+            for i in T.parallel(n, annotations={"cuda.threads": 64, "cuda.iterations": 2}):
                 a[i, 0] = b[0]
         for bx in T.thread_binding(n, thread="blockIdx.x"):
             for tx in T.thread_binding(4, thread="threadIdx.x"):
@@ -40,10 +40,11 @@ class Module:
                     for j in T.vectorized(4):
                         a[block * 256 + thread, j] = a[block * 256 + thread, j] * T.float32(2.0)
         if flag > 0:
-            for block in T.thread_binding((n + 255) // 256, thread="blockIdx.x"):
-                for thread in T.thread_binding(256, thread="threadIdx.x"):
-                    if block * 256 + thread < n:
-                        a[block * 256 + thread, 0] = b[0]
+            for block in T.thread_binding((n + 127) // 128, thread="blockIdx.x"):
+                for thread in T.thread_binding(64, thread="threadIdx.x"):
+                    for step in T.unroll(2):
+                        if (block * 2 + step) * 64 + thread < n:
+                            a[(block * 2 + step) * 64 + thread, 0] = b[0]
         for bx in T.thread_binding(n, thread="blockIdx.x"):
             for tx in T.thread_binding(4, thread="threadIdx.x"):
                 a[bx, tx] = a[bx, tx] + T.float32(1.0)
