@@ -65,21 +65,25 @@ def kernels_of(func: PrimFunc, target: Target) -> PrimFunc:
 def gpu_account(func: PrimFunc, target: Target, sizes: Mapping[str, int]) -> GpuAccount:
     """Estimate the cost of a function scheduled for a GPU, for the given values of symbolic sizes."""
     lowered = kernels_of(func, target)
-    return GpuAccount(tuple(_launched(lowered.body, lowered, _Values(sizes))), Gpu.of(target))
+    kernels = list(_kernels(lowered.body, lowered, _Values(sizes)))
+    launched = {number: kernel for number, kernel in enumerate(kernels) if kernel is not None}
+    return GpuAccount(tuple(launched.values()), Gpu.of(target), tuple(launched))
 
 
-def _launched(stmt: Any, func: PrimFunc, values: _Values) -> Iterator[KernelAccount]:
-    """The kernels that a function launches: outermost loops over blocks or threads, in branches that are taken."""
+def _kernels(stmt: Any, func: PrimFunc, values: _Values, is_taken: bool = True) -> Iterator[KernelAccount | None]:
+    """The kernels of a function, which are outermost loops over blocks or threads; None for those in other branches."""
     if is_bound(stmt):
-        yield _Kernel(stmt, func, values).account()
+        yield _Kernel(stmt, func, values).account() if is_taken else None
     elif isinstance(stmt, IfThenElse):
-        taken = stmt.then_case if values(stmt.condition) else stmt.else_case
-        yield from _launched(taken, func, values)
+        holds = bool(values(stmt.condition))
+        yield from _kernels(stmt.then_case, func, values, is_taken and holds)
+        if stmt.else_case is not None:
+            yield from _kernels(stmt.else_case, func, values, is_taken and not holds)
     else:
         if isinstance(stmt, LetStmt):
             values.known[id(stmt.var)] = values(stmt.value)
         for child in children(stmt):
-            yield from _launched(child, func, values)
+            yield from _kernels(child, func, values, is_taken)
 
 
 # -- values of all threads ------------------------------------------------------------------------------------------

@@ -92,10 +92,14 @@ class KernelAccount:
 
 @dataclass(frozen=True)
 class GpuAccount:
-    """The kernels of a function, and the GPU. Its times are predictions: nothing has run."""
+    """The kernels that a call of a function launches, and the GPU. Its times are predictions: nothing has run.
+
+    numbers: the position of each among all kernels of the function, some of which are in branches not taken.
+    """
 
     kernels: tuple[KernelAccount, ...]
     gpu: Gpu
+    numbers: tuple[int, ...]
 
     @property
     def problem(self) -> str:
@@ -108,9 +112,9 @@ class GpuAccount:
         return sum(kernel.blocks * kernel.instructions * WARP for kernel in self.kernels)
 
     def assembled(self, resources: Sequence[Resources]) -> GpuAccount:
-        """The account with the assembler's resources of each kernel instead of estimates."""
-        pairs = zip(self.kernels, resources, strict=True)
-        return replace(self, kernels=tuple(kernel.assembled(found) for kernel, found in pairs))
+        """The account with the assembler's resources instead of estimates. resources: of all kernels of a function."""
+        pairs = zip(self.kernels, self.numbers, strict=True)
+        return replace(self, kernels=tuple(kernel.assembled(resources[number]) for kernel, number in pairs))
 
     @property
     def seconds(self) -> float:

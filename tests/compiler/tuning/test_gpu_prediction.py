@@ -197,6 +197,22 @@ def test_an_assembler_counts_registers() -> None:
     assert [kernel.registers for kernel in account.kernels] == [many.registers]
 
 
+def test_resources_are_those_of_the_kernels_that_are_launched() -> None:
+    """A product has a kernel of large tiles for many rows, which takes more registers, and one of small tiles."""
+    n = te.var("n")
+    x, w = te.placeholder((n, 48), "float32", "x"), te.placeholder((64, 48), "float32", "w")
+    k = te.reduce_axis(48, "k")
+    y = te.compute((n, 64), lambda i, j: te.sum(x[i, k] * w[j, k], axis=k), name="y")
+    scheduled = RuleSpace(CUDA_RULES, GPU).default(Task("f", te.create_prim_func([x, w, y]), GPU))
+    assert scheduled is not None
+    found = Assemble(scheduled.func, GPU.export()).run()
+    large, small = (each.registers for each in found)
+    assert large > small
+    for rows, registers in ((8, small), (1 << 15, large)):
+        account = gpu_account(scheduled.func, GPU, {"n": rows}).assembled(found)
+        assert [kernel.registers for kernel in account.kernels] == [registers]
+
+
 # -- searches -------------------------------------------------------------------------------------------------------
 
 
