@@ -24,8 +24,9 @@ class Predictor(Measurer):
     """Predicts the times of candidates for a GPU, and checks their results on this machine's CPU.
 
     Kernels run as loops over their threads, in ascending and in descending order, which finds most missing barriers.
-    Functions of more than AFFORDABLE instructions are not run. With an assembler for PTX, the number of registers is
-    the assembler's instead of an estimate. Candidates with values of threads that are not in registers fail.
+    Functions of more than AFFORDABLE instructions are not run, nor kernels that a rule writes without steps, which the
+    rules apply whether or not they are in a database. With an assembler for PTX, the number of registers is the
+    assembler's instead of an estimate. Candidates with values of threads that are not in registers fail.
     """
 
     predicts = True
@@ -67,7 +68,7 @@ class Predictor(Measurer):
         return Ready(candidate, self.folder / "none.so", Arguments(self._file, self.task.written))
 
     def _is_checked(self, candidate: Candidate) -> bool:
-        return self._accounts[candidate.key].thread_instructions <= AFFORDABLE
+        return bool(candidate.trace) and self._accounts[candidate.key].thread_instructions <= AFFORDABLE
 
     def check(self, ready: Ready) -> Trial | None:
         """Run the loops once in each order, where affordable; returns a failed Trial as ``Measurer.check`` does."""

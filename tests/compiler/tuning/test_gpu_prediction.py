@@ -197,13 +197,16 @@ def test_an_assembler_counts_registers() -> None:
     assert [kernel.registers for kernel in account.kernels] == [many.registers]
 
 
-def test_resources_are_those_of_the_kernels_that_are_launched() -> None:
-    """A product has a kernel of large tiles for many rows, which takes more registers, and one of small tiles."""
-    n = te.var("n")
-    x, w = te.placeholder((n, 48), "float32", "x"), te.placeholder((64, 48), "float32", "w")
+def rows_of_a_product() -> PrimFunc:
+    """``x @ w.T``, float32, x [n, 48], w [64, 48]: a kernel of large tiles for many rows, and one of small tiles."""
+    x, w = te.placeholder((te.var("n"), 48), "float32", "x"), te.placeholder((64, 48), "float32", "w")
     k = te.reduce_axis(48, "k")
-    y = te.compute((n, 64), lambda i, j: te.sum(x[i, k] * w[j, k], axis=k), name="y")
-    scheduled = RuleSpace(CUDA_RULES, GPU).default(Task("f", te.create_prim_func([x, w, y]), GPU))
+    y = te.compute((x.shape[0], 64), lambda i, j: te.sum(x[i, k] * w[j, k], axis=k), name="y")
+    return te.create_prim_func([x, w, y])
+
+
+def test_resources_are_those_of_the_kernels_that_are_launched() -> None:
+    scheduled = RuleSpace(CUDA_RULES, GPU).default(Task("f", rows_of_a_product(), GPU))
     assert scheduled is not None
     found = Assemble(scheduled.func, GPU.export()).run()
     large, small = (each.registers for each in found)
@@ -244,6 +247,7 @@ def without_barriers(s: Schedule) -> None:
 
 
 def wrong(s: Schedule) -> None:
+    along_rows(s)
     s.func = DEFECTS["wrong"](s.func)
 
 
@@ -345,3 +349,11 @@ def test_kernels_that_rules_write_are_left_to_the_rules() -> None:
     database = Database()
     database.add(task.func, Record(default.trace, 1e-6, GPU.export(), predicted=True))
     assert Tuned(database).apply(product(), GPU) is None
+
+
+def test_kernels_that_rules_write_have_a_predicted_time(processes: Processes, tmp_path: Path) -> None:
+    task = Task("f", rows_of_a_product(), GPU, {"n": 8})
+    run = Search(task, default_space(GPU), Database(), processes, tmp_path, RandomSearch(), PATIENT)
+    run.run(1)
+    assert [trial.failure for trial in run.history.trials] == [""]
+    assert run.default_seconds is not None
