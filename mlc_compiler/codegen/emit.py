@@ -28,12 +28,19 @@ FORMAT = "mlc-lib-3"
 
 
 def emit_host(mod: IRModule, runtime: HostRuntime, target: Target, metadata: Mapping[str, Any]) -> str:
-    """Emit the host's LLVM module, as text: the graph functions of a planned module, their entries and the metadata."""
+    """Emit the host's LLVM module, as text: the graph functions of a planned module, their entries and the metadata.
+
+    LLVM does not optimize it: its functions check arguments and pass addresses, once per call.
+    """
     runtime.packed.linked = frozenset(linked_functions(mod))
     entries = FfiEntries(runtime)
     for name, func in exported(mod).items():
         entries.emit_entry(name, func, runtime.emit_job(name, func))
     _metadata_symbol(runtime.module, {**metadata, **runtime.metadata, **describe(mod, target, runtime.host.target)})
+    for function in runtime.module.functions:
+        if not function.is_declaration:
+            function.attributes.add("noinline")
+            function.attributes.add("optnone")
     return str(runtime.module)
 
 

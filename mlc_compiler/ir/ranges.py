@@ -24,8 +24,8 @@ class Facts:
 
     lower_bounds: lower bounds of sizes, by ``id``. forms: linear forms of expressions, by ``id``. intervals: bounds of
     atoms. proofs: whether forms are nonnegative. ranks: ranks of the innermost loop variables in atoms, by ``id``.
-    remainders: forms with remainders as atoms, by ``id`` of the form. Each entry also holds what its key is made of, so
-    that the ``id`` stays valid.
+    remainders: forms with remainders as atoms, by ``id`` of the form. selects: simplified ``Select`` nodes, by ``id`` of
+    the node before or after. Each entry also holds what its key is made of, so that the ``id`` stays valid.
     """
 
     lower_bounds: Mapping[int, int]
@@ -34,6 +34,7 @@ class Facts:
     proofs: dict[Key, tuple[Linear, bool]] = field(default_factory=dict)
     ranks: dict[int, tuple[PrimExpr, int]] = field(default_factory=dict)
     remainders: dict[int, tuple[Linear, Linear]] = field(default_factory=dict)
+    selects: dict[int, tuple[PrimExpr, PrimExpr]] = field(default_factory=dict)
 
 
 class _Query:

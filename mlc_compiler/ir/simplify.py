@@ -68,6 +68,16 @@ class _Simplifier(Rewriter):
         return binary(node.op, self(node.a), self(node.b)) if known is None else IntImm(int(known), "bool")
 
     def rewrite_Select(self, node: Select) -> PrimExpr:
+        """Each node is simplified once: comparing its two values simplifies the nodes in them again."""
+        selects = self.analyzer.known.selects
+        found = selects.get(id(node))
+        if found is None:
+            result = self._select(node)
+            found = selects[id(node)] = node, result
+            selects[id(result)] = result, result
+        return found[1]
+
+    def _select(self, node: Select) -> PrimExpr:
         condition = self(node.condition)
         if isinstance(condition, IntImm):
             return self(node.true_value if condition.value else node.false_value)

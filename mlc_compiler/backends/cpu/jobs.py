@@ -11,7 +11,7 @@ from ...codegen.host.contexts import FAILED
 from ...codegen.host.jobs import JobEmitter
 from ...codegen.host.packed_calls import PackedCalls, TensorArgument
 from ...codegen.values import I32, i32
-from ...relax.nodes import Call, ExternFunc, Function
+from ...relax.nodes import Function
 from .kernels import begin_call, call_barrier, end_call
 
 BARRIER_CALL = "builtin.barrier"
@@ -51,8 +51,3 @@ class TeamJob(JobEmitter):
         failed = b.load_atomic(failed_at, "acquire", 4, typ=I32)
         with b.if_then(b.icmp_unsigned("==", failed, number), likely=False):
             b.ret_void()
-
-
-def makes_packed_calls(func: Function) -> bool:
-    """Whether the job of a function calls registered or linked functions."""
-    return any(isinstance(b.value, Call) and isinstance(b.value.target, ExternFunc) for b in func.bindings)

@@ -64,7 +64,7 @@ def end_call(b: ll.IRBuilder, team: ll.Value) -> None:
 
 
 def runtime_function(module: ll.Module, name: str, result: ll.Type, args: list[ll.Type]) -> ll.Function:
-    """Declare a function that the host module defines, see ``team.py``."""
+    """Declare a function of the team, see ``team.py``."""
     fn = module.globals.get(name)
     if fn is None:
         fn = ll.Function(module, ll.FunctionType(result, args), name)

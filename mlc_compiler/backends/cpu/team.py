@@ -28,8 +28,8 @@ from ...codegen.values import I1, I32, I64, PTR, VOID, i32, i64
 from ...ir.module import IRModule
 from ...relax.nodes import Function
 from ...tir.nodes import PrimFunc
-from .jobs import TeamJob, makes_packed_calls
-from .kernels import BARRIER, BEGIN, CLAIM, FINISH, NEXT_LOOP, TEAM_PARAMETERS
+from .jobs import TeamJob
+from .kernels import BARRIER, BEGIN, CLAIM, FINISH, NEXT_LOOP, TEAM_PARAMETERS, runtime_function
 
 # Byte offsets of the team's fields in a context; fields that are written while a job runs have a cache line each.
 THREADS, JOB, FRAME, FIRST_LOOP = (HEAD_BYTES + offset for offset in (0, 8, 16, 24))
@@ -45,8 +45,6 @@ CLAIMED = (
     LOOPS + 64 * MAX_THREADS
 )  # of each thread's part of the loop: number of the loop, claimed pieces, 32 bits each
 
-BINDINGS_OF_SMALL_JOBS = 500  # in all jobs; LLVM takes about a millisecond for each binding that it optimizes
-
 SPINS_BEFORE_SLEEP = 20_000
 SPINS_AT_BARRIER = 2_000  # about as long as waking a thread takes
 PIECES_OF_A_PART = 4
@@ -59,25 +57,16 @@ JOB_TYPE = ll.FunctionType(VOID, [PTR, I32, I32, PTR])
 
 
 class TeamRuntime(HostRuntime):
-    """Contexts with a worker team; jobs call the kernels of ``mod``.
-
-    If they make many calls, they are in a module of their own, which LLVM does not optimize: they only pass addresses.
-    """
+    """Contexts with a worker team; jobs call the kernels of ``mod``. The team's functions have their own module."""
 
     argument = ContextArgument("num_threads", 1, MAX_THREADS, "the system refused memory or threads")
     context_bytes = CLAIMED + 64 * MAX_THREADS
 
     def __init__(self, host: HostModule, mod: IRModule):
+        self.team = new_module(host.target)
         super().__init__(host)
-        self.functions = mod.of_type(PrimFunc)
-        self.kernels = self._declared_kernels(host.module)
-        functions = mod.of_type(Function).values()
-        many = sum(len(f.bindings) for f in functions) > BINDINGS_OF_SMALL_JOBS
-        self.jobs = new_module(host.target) if many else None
-        self.kernels_of_jobs = self.kernels if self.jobs is None else self._declared_kernels(self.jobs)
-
-    def _declared_kernels(self, module: ll.Module) -> dict[str, ll.Function]:
-        return {name: declare_kernel(module, f, name, TEAM_PARAMETERS) for name, f in self.functions.items()}
+        functions = mod.of_type(PrimFunc).items()
+        self.kernels = {name: declare_kernel(host.module, f, name, TEAM_PARAMETERS) for name, f in functions}
 
     def define(self) -> None:
         self.barrier = self._define_barrier()
@@ -89,39 +78,24 @@ class TeamRuntime(HostRuntime):
         self.enter = self._define_enter()
         self.close = self._define_close()
         self.worker = self._define_worker()
-        self.stop = self._define_stop()
-        self.start = self._define_start()
+        self.stop_workers = self._define_stop()
+        defined = (self._define_start(), self.stop_workers, self._define_execute_job())
+        self.start, self.stop, self.execute_job = (
+            runtime_function(self.module, fn.name, fn.function_type.return_type, fn.function_type.args)
+            for fn in defined
+        )
 
     def emit_job(self, name: str, func: Function) -> ll.Function:
-        if self.jobs is None or makes_packed_calls(func):
-            fn = ll.Function(self.module, JOB_TYPE, f"{name}.job")
-            fn.linkage = "internal"
-            TeamJob(fn, func, self.packed, self.kernels).emit()
-            return fn
-        fn, declared = (ll.Function(module, JOB_TYPE, f"{name}.job") for module in (self.jobs, self.module))
-        fn.linkage = declared.linkage = HIDDEN
-        fn.attributes.add("noinline")
-        fn.attributes.add("optnone")
-        TeamJob(fn, func, self.packed, self.kernels_of_jobs).emit()
-        return declared
+        fn = ll.Function(self.module, JOB_TYPE, f"{name}.job")
+        fn.linkage = "internal"
+        TeamJob(fn, func, self.packed, self.kernels).emit()
+        return fn
 
     def further_modules(self) -> Iterator[str]:
-        if self.jobs is not None:
-            yield str(self.jobs)
+        yield str(self.team)
 
     def execute(self, b: ll.IRBuilder, context: ll.Value, job: ll.Value, frame: ll.Value) -> None:
-        threads, thread = b.load(field(b, context, THREADS), typ=I32), i32(0)
-        several = b.icmp_unsigned(">", threads, i32(1))
-        b.store(job, field(b, context, JOB))
-        b.store(frame, field(b, context, FRAME))
-        b.store(self._loop(b, context, thread), field(b, context, FIRST_LOOP))
-        with b.if_then(several):
-            self._change_epoch(b, context)
-            self._wake_sleepers(b, context)
-        call_loaded(b, job, JOB_TYPE, [context, thread, threads, frame])
-        b.call(self.barrier, [context, thread])
-        with b.if_then(several):
-            b.call(self.close, [context])
+        b.call(self.execute_job, [context, job, frame])
 
     # -- threads ------------------------------------------------------------------------------------------------
 
@@ -176,8 +150,8 @@ class TeamRuntime(HostRuntime):
         return b.sub(b.shl(b.trunc(begun, I32), unused), b.shl(number, unused))
 
     def _shared_function(self, name: str, result: ll.Type, args: list[ll.Type]) -> tuple[ll.Function, ll.IRBuilder]:
-        """Define a function that the modules of the kernels call."""
-        fn, b = function(self.module, name, result, args)
+        """Define a function that other modules call."""
+        fn, b = function(self.team, name, result, args)
         fn.linkage = HIDDEN
         return fn, b
 
@@ -223,7 +197,7 @@ class TeamRuntime(HostRuntime):
         The counter holds (number of the loop, claimed pieces). A later loop has begun only when all pieces of this one
         are claimed, so a later number in the counter means that none is left, and the counter is never reset.
         """
-        fn, b = function(self.module, "mlc_team_take", I64, [PTR, I32, I64])
+        fn, b = function(self.team, "mlc_team_take", I64, [PTR, I32, I64])
         at, loop, pieces = fn.args
         low, none = i64(0xFFFFFFFF), i64(-1)
 
@@ -300,7 +274,7 @@ class TeamRuntime(HostRuntime):
 
     def _define_enter(self) -> ll.Function:
         """``i64 enter(ptr team)``: count a worker as active if a job is open; returns (epoch, active workers)."""
-        fn, b = function(self.module, "mlc_team_enter", I64, [PTR])
+        fn, b = function(self.team, "mlc_team_enter", I64, [PTR])
         at = field(b, fn.args[0], ACTIVE)
 
         def attempt(seen: ll.Value) -> list[ll.Value]:
@@ -321,7 +295,7 @@ class TeamRuntime(HostRuntime):
 
         ``stop`` may come between any two steps; ``STOP`` counts even if the last epoch has been seen already.
         """
-        fn, b = function(self.module, "mlc_team_worker", PTR, [PTR])
+        fn, b = function(self.team, "mlc_team_worker", PTR, [PTR])
         team = b.load(fn.args[0], typ=PTR)
         thread = b.load(field(b, fn.args[0], 8), typ=I32)
         threads = b.load(field(b, team, THREADS), typ=I32)
@@ -360,7 +334,7 @@ class TeamRuntime(HostRuntime):
         b.atomic_rmw("add", field(b, team, SLEEPERS), i32(1), "seq_cst")
 
         def wait() -> list[ll.Value]:
-            b.call(external(self.module, "pthread_cond_wait", I32, [PTR, PTR]), [condition_at, mutex])
+            b.call(external(self.team, "pthread_cond_wait", I32, [PTR, PTR]), [condition_at, mutex])
             return []
 
         while_loop(b, "sleep", [], condition, wait)
@@ -368,7 +342,7 @@ class TeamRuntime(HostRuntime):
         self._pthread(b, "pthread_mutex_unlock", mutex)
 
     def _pthread(self, b: ll.IRBuilder, name: str, argument: ll.Value) -> None:
-        b.call(external(self.module, name, I32, [PTR]), [argument])
+        b.call(external(self.team, name, I32, [PTR]), [argument])
 
     def _change_epoch(self, b: ll.IRBuilder, team: ll.Value) -> None:
         """Open a job to workers, or close it."""
@@ -376,7 +350,7 @@ class TeamRuntime(HostRuntime):
 
     def _define_close(self) -> ll.Function:
         """``void close(ptr team)``: let no more workers into the job, and wait for those that are inside."""
-        fn, b = function(self.module, "mlc_team_close", VOID, [PTR])
+        fn, b = function(self.team, "mlc_team_close", VOID, [PTR])
         team = fn.args[0]
         self._change_epoch(b, team)
 
@@ -394,20 +368,39 @@ class TeamRuntime(HostRuntime):
             self._pthread(b, "pthread_cond_broadcast", field(b, team, CONDITION))
             self._pthread(b, "pthread_mutex_unlock", field(b, team, MUTEX))
 
+    def _define_execute_job(self) -> ll.Function:
+        """``void execute_job(ptr team, ptr job, ptr frame)``: run a job as thread 0, and wait until it is done."""
+        fn, b = self._shared_function("mlc_team_execute_job", VOID, [PTR, PTR, PTR])
+        team, job, frame = fn.args
+        threads, thread = b.load(field(b, team, THREADS), typ=I32), i32(0)
+        several = b.icmp_unsigned(">", threads, i32(1))
+        b.store(job, field(b, team, JOB))
+        b.store(frame, field(b, team, FRAME))
+        b.store(self._loop(b, team, thread), field(b, team, FIRST_LOOP))
+        with b.if_then(several):
+            self._change_epoch(b, team)
+            self._wake_sleepers(b, team)
+        call_loaded(b, job, JOB_TYPE, [team, thread, threads, frame])
+        b.call(self.barrier, [team, thread])
+        with b.if_then(several):
+            b.call(self.close, [team])
+        b.ret_void()
+        return fn
+
     def _define_start(self) -> ll.Function:
         """``i32 start(ptr team, i32 threads)``: start the workers; 1, or 0 when a thread cannot be created."""
-        fn, b = function(self.module, "mlc_team_start", I32, [PTR, I32])
+        fn, b = self._shared_function("mlc_team_start", I32, [PTR, I32])
         team, threads = fn.args
         for offset in (STOP, ACTIVE, EPOCH, SLEEPERS):
             store_atomic(b, i32(0), field(b, team, offset))
         for offset in (BEGUN, DONE):
             store_atomic(b, i64(0), field(b, team, offset))
         for name, offset in (("pthread_mutex_init", MUTEX), ("pthread_cond_init", CONDITION)):
-            b.call(external(self.module, name, I32, [PTR, PTR]), [field(b, team, offset), ll.Constant(PTR, None)])
+            b.call(external(self.team, name, I32, [PTR, PTR]), [field(b, team, offset), ll.Constant(PTR, None)])
         size = i64(2 * 64 * MAX_THREADS)
-        b.call(external(self.module, "memset", PTR, [PTR, I32, I64]), [field(b, team, LOOPS), i32(0), size])
+        b.call(external(self.team, "memset", PTR, [PTR, I32, I64]), [field(b, team, LOOPS), i32(0), size])
         b.store(threads, field(b, team, THREADS))
-        create = external(self.module, "pthread_create", I32, [PTR, PTR, PTR, PTR])
+        create = external(self.team, "pthread_create", I32, [PTR, PTR, PTR, PTR])
 
         def start_worker(thread: ll.Value) -> None:
             pair = field(b, team, b.add(b.mul(thread, i64(16)), i64(START)))
@@ -418,7 +411,7 @@ class TeamRuntime(HostRuntime):
             status = b.call(create, [handle, ll.Constant(PTR, None), self.worker, pair])
             with b.if_then(b.icmp_signed("!=", status, i32(0))):
                 b.store(number, field(b, team, THREADS))
-                b.call(self.stop, [team])
+                b.call(self.stop_workers, [team])
                 b.ret(i32(0))
 
         for_range(b, "start", i64(1), b.zext(threads, I64), start_worker)
@@ -427,11 +420,11 @@ class TeamRuntime(HostRuntime):
 
     def _define_stop(self) -> ll.Function:
         """``void stop(ptr team)``: end and join the workers, of which none enters a job any more."""
-        fn, b = function(self.module, "mlc_team_stop", VOID, [PTR])
+        fn, b = self._shared_function("mlc_team_stop", VOID, [PTR])
         team = fn.args[0]
         b.atomic_rmw("xchg", field(b, team, STOP), i32(1), "seq_cst")
         self._wake_sleepers(b, team)
-        join = external(self.module, "pthread_join", I32, [I64, PTR])
+        join = external(self.team, "pthread_join", I32, [I64, PTR])
 
         def join_worker(thread: ll.Value) -> None:
             handle = b.load(field(b, team, b.add(b.mul(thread, i64(8)), i64(HANDLES))), typ=I64)

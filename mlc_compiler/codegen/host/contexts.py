@@ -127,7 +127,7 @@ class HostRuntime(ABC):
         """Emit the synchronous execution of a job in a context."""
 
     def further_modules(self) -> Iterable[str]:
-        """LLVM modules of jobs that are not in the host module, as text, after all jobs have been defined."""
+        """LLVM modules of functions that the host module calls, as text."""
         return ()
 
     def operations(self) -> Iterable[Operation]:

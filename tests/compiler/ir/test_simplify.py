@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlc_compiler.ir.expr import BinaryOp, Cast, IntImm, Let, Not, Select, Var, const, maximum, minimum
+from mlc_compiler.ir.expr import BinaryOp, Cast, IntImm, Let, Not, PrimExpr, Select, Var, const, maximum, minimum
 from mlc_compiler.ir.simplify import Analyzer, simplify
 from mlc_compiler.script import script
 from mlc_compiler.tir.nodes import buffer
@@ -191,3 +191,10 @@ def test_large_expressions_terminate():
     total = sum((n + x) * (1 + x) for x in range(12))
     analyzer = Analyzer({v: n + x for x, v in enumerate(variables)})
     assert analyzer.prove(flat < total * 14)
+
+
+def test_nested_selects_take_linear_time() -> None:
+    expr: PrimExpr = const(-1, "int32")
+    for number in range(100):
+        expr = Select(n == number, const(number * number, "int32"), expr)
+    assert repr(simplify(expr)) == repr(expr)
