@@ -24,13 +24,13 @@ from tests.e2e.checkpoints import VOCAB
 
 IDS = np.random.default_rng(3).integers(0, VOCAB, 40).tolist()
 OTHER = np.random.default_rng(4).integers(0, VOCAB, 40).tolist()
-FLOAT32 = [(name, "q0f32") for name in ("mistral-window", "mixtral", "qwen2-tied")]
-FLOAT16 = [("llama-odd-llama3", "q4f16_1"), ("gpt2-tied", "q4f16_0")]
+WINDOW, EXPERTS = ("mistral-window", "q0f32"), ("mixtral", "q0f32")
+ODD_SIZES, TRANSPOSED = ("llama-odd-llama3", "q4f16_1"), ("gpt2-tied", "q4f16_0")
 LAYERS, ROUNDINGS_OF_A_LAYER = 2, 14  # norms, products and their weights, rotation, probabilities, attention, sums
-float32 = pytest.mark.parametrize("pair", FLOAT32, indirect=True, ids="-".join)
-float16 = pytest.mark.parametrize("pair", FLOAT16, indirect=True, ids="-".join)
-both = pytest.mark.parametrize("pair", FLOAT32 + FLOAT16, indirect=True, ids="-".join)
-sessions_of = pytest.mark.parametrize("pair", FLOAT32[::2] + FLOAT16, indirect=True, ids="-".join)
+
+
+def models(*names: tuple[str, str]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("pair", names, indirect=True, ids="-".join)
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ def pair(compiled: Callable[[str, str], tuple[Path, Library]], request: pytest.F
     folder, library = compiled(*request.param)
     with SimulatedDriver("sm_80") as driver:
         driver.install(library)
-        with ExitStack() as models:
-            cpu = models.enter_context(LLM(folder, num_threads=1))
-            yield Pair(request.param[1], cpu, models.enter_context(LLM(folder, library)), driver)
+        with ExitStack() as opened:
+            cpu = opened.enter_context(LLM(folder, num_threads=1))
+            yield Pair(request.param[1], cpu, opened.enter_context(LLM(folder, library)), driver)
             assert driver.fault is None
         assert (driver.objects, driver.allocations) == ({}, {})
 
@@ -91,13 +91,13 @@ def assert_same(pair: Pair, compute: Callable[[LLM], Sequence[np.ndarray]]) -> N
     np.testing.assert_allclose(got, expected, rtol=0, atol=rounding_error(pair, expected))
 
 
-@both
+@models(WINDOW, ODD_SIZES)
 def test_logits_of_every_position(pair: Pair) -> None:
     """40 tokens: more than a call takes, and more than mistral's window."""
     assert_same(pair, lambda llm: llm.logits(IDS))
 
 
-@float32
+@models(WINDOW, EXPERTS)
 def test_tokens_are_those_of_the_cpu(pair: Pair) -> None:
     """Greedy, sampled and with penalties; one prompt and a batch, of which one is longer than a call takes."""
 
@@ -111,7 +111,7 @@ def test_tokens_are_those_of_the_cpu(pair: Pair) -> None:
     assert tokens(pair.gpu) == tokens(pair.cpu)
 
 
-@float16
+@models(ODD_SIZES, TRANSPOSED)
 def test_greedy_tokens_are_likely_on_the_cpu(pair: Pair) -> None:
     prompts = [IDS[:26], OTHER[:3]]
     for prompt, result in zip(prompts, pair.gpu.generate(prompts, max_tokens=3, temperature=0), strict=True):
@@ -120,7 +120,7 @@ def test_greedy_tokens_are_likely_on_the_cpu(pair: Pair) -> None:
         assert np.max(logits.max(-1) - chosen[:, 0]) <= 2 * rounding_error(pair, logits)
 
 
-@sessions_of
+@models(WINDOW, ODD_SIZES)
 def test_shared_beginnings(pair: Pair) -> None:
     """A prompt in pieces, two sequences that share its beginning, and one that is cut."""
 
@@ -135,7 +135,7 @@ def test_shared_beginnings(pair: Pair) -> None:
     assert_same(pair, compute)
 
 
-@pytest.mark.parametrize("pair", [("qwen2-tied", "q0f32")], indirect=True, ids="-".join)
+@models(WINDOW)
 def test_streams_in_turns(pair: Pair) -> None:
     """Streams that share a beginning; their steps are recorded once and then replayed."""
     prompts = [IDS[:6], [*IDS[:5], 4]]

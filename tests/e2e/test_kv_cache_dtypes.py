@@ -88,8 +88,8 @@ def test_batches_give_the_same_tokens(pair: tuple[LLM, LLM]):
 
 
 def test_a_gpu_gives_the_tokens_of_the_cpu(compiled: Compiled):
-    folder, library = compiled("llama-bias-tied", "int8", "cuda:sm_80")
-    _, native = compiled("llama-bias-tied", "int8", "cpu")
+    folder, library = compiled("llama-odd-llama3", "int8", "cuda:sm_80")
+    _, native = compiled("llama-odd-llama3", "int8", "cpu")
     with SimulatedDriver("sm_80") as driver:
         driver.install(library)
         with LLM(folder, native, 1) as cpu, LLM(folder, library) as gpu:

@@ -47,7 +47,6 @@ def test_width_of_the_activations(folder: Path, expected: np.ndarray, tmp_path: 
     eight = error_with(folder, tmp_path / "8.so", "O3", expected)
     assert read_metadata(tmp_path / "8.so")["opt"] == "fusion=1;schedules=1;act=8"
     assert EXACT < sixteen < SIXTEEN_BITS < eight < EIGHT_BITS
-    assert error_with(folder, tmp_path / "exact.so", "O3;act=exact", expected) < EXACT
 
 
 def test_metadata_says_the_options(folder: Path, tmp_path: Path):
