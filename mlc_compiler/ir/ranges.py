@@ -24,8 +24,8 @@ class Facts:
 
     lower_bounds: lower bounds of sizes, by ``id``. forms: linear forms of expressions, by ``id``. intervals: bounds of
     atoms. proofs: whether forms are nonnegative. ranks: ranks of the innermost loop variables in atoms, by ``id``.
-    remainders: forms with remainders as atoms, by ``id`` of the form. selects: simplified ``Select`` nodes, by ``id`` of
-    the node before or after. Each entry also holds what its key is made of, so that the ``id`` stays valid.
+    remainders: forms with remainders as atoms, by ``id`` of the form. selects: simplified ``Select`` nodes, by ``id``
+    of the node before or after. Each entry also holds what its key is made of, so that the ``id`` stays valid.
     """
 
     lower_bounds: Mapping[int, int]

@@ -159,13 +159,35 @@ def test_tiles_of_rows(count: int) -> None:
     check(quantized(count, 32, 32), Codes(), AVX512)
 
 
+@pytest.mark.parametrize(
+    ("columns", "streams", "after"),
+    [
+        *((128, 1, None), (256, 2, None), (320, 2, None), (384, 3, bias_and_residual)),
+        *((512, 4, lambda y, _: silu(y) * y), (1024, 4, gated)),
+    ],
+)
+def test_streams_of_a_row(columns: int, streams: int, after: Epilogue | None) -> None:
+    """A row is multiplied with up to four tiles of eight columns at once; at least 16 iterations are left."""
+    func = quantized(1, columns, 64, after=after)
+    inputs = random_arguments(func, {})
+    (expected,) = run(func, inputs)
+    result = scheduled(rewritten(func, AVX2), AVX2)
+    verify(IRModule({"f": result}))
+    *_, concurrent = (n for n in walk(result) if isinstance(n, For) and n.kind == PARALLEL)
+    assert concurrent.extent == columns // (16 if after is gated else 8) // streams
+    loops = lowered(result)
+    for variant in (loops, Backwards()(loops)):
+        (got,) = run(variant, inputs)
+        np.testing.assert_allclose(got, expected, rtol=0, atol=2**-13 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize(("cores", "tiles"), [(1, 5), (4, 10), (5, 5), (8, 5), (16, 10)])
 def test_tiles_of_columns_are_divided_over_the_cores_of_the_target(cores: int, tiles: int) -> None:
     """160 columns are five tiles of 32, or ten of 16 where the largest share of a core is less with these."""
     to = Target(f"cpu:znver4 -num-cores={cores}")
     result = check(quantized(1, 160, 64), Codes(), to)
-    concurrent = [n.extent for n in walk(result) if isinstance(n, For) and n.kind == PARALLEL]
-    assert concurrent[-1] == tiles
+    *_, concurrent = (n for n in walk(result) if isinstance(n, For) and n.kind == PARALLEL)
+    assert concurrent.extent == tiles
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ class Plan:
             return None
         words_in_registers = cpu.vector_registers // 2 // (weight.group // BYTES)
         of_side = weight.columns // sides // dot.lanes
-        vectors = sides * _vectors_of_tile(of_side, max(1, words_in_registers // sides), cpu.cores)
+        vectors = sides * even_divisor(of_side, max(1, words_in_registers // sides), cpu.cores)
         row_bytes = digits * weight.groups * weight.group
         sums = cpu.vector_registers - vectors * (weight.group // BYTES) - OPERAND_REGISTERS
         together = max(1, sums // (digits * vectors))
@@ -119,15 +119,15 @@ class Plan:
         return self.weight.group // BYTES
 
 
-def _vectors_of_tile(vectors: int, limit: int, cores: int) -> int:
-    """A divisor of ``vectors`` up to ``limit``: the largest by whose tiles the cores have even shares of a row.
+def even_divisor(extent: int, limit: int, cores: int) -> int:
+    """The largest divisor of ``extent`` up to ``limit`` that divides it into parts of which all cores get as many.
 
-    Without such a divisor, the one by which their largest share is least.
+    Without such a divisor, the one for which the largest share of a core is least.
     """
 
     def largest_share(divisor: int) -> float:
-        tiles = vectors // divisor
-        return -(-tiles // cores) * cores / tiles
+        parts = extent // divisor
+        return -(-parts // cores) * cores / parts
 
-    divisors = [d for d in range(min(limit, vectors), 0, -1) if vectors % d == 0]
+    divisors = [d for d in range(min(limit, extent), 0, -1) if extent % d == 0]
     return next((d for d in divisors if largest_share(d) <= EVEN), min(divisors, key=largest_share))

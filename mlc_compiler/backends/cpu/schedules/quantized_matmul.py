@@ -24,12 +24,16 @@ from ....tir.index_map import IndexMap
 from ....tir.intrinsics import find_tensor_intrin
 from ....tir.nodes import Buffer, BufferLoad, PrimFunc
 from ....tir.schedule import Schedule
+from ..machine import Cpu
 from ..passes.quantized_matmuls import PLAN
+from ..quantized.plan import even_divisor
 from .lanes import reduce_in_lanes
 from .prefetching import prefetch_weight
 
 PARTIAL_SUMS = 16  # lanes of a reduction over a group
 GROUPS_TOGETHER = 8  # groups of a row that are quantized in one iteration of the parallel loop, at most
+STREAMS = 4  # tiles of one vector that a row is multiplied with together, at most: each is read from memory in order
+TILES_TO_DIVIDE = 16  # that are left for the threads, at least
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class _Tile:
     columns: int
     layout: str
     sides: int = 1
+    streams: int = 1
 
     @property
     def lanes(self) -> int:
@@ -53,10 +58,19 @@ class _Tile:
         *steps, _ = find_tensor_intrin(self.dot).operands[1].shape
         return steps[0] if steps else 1
 
-    def of_rows(self, count: int) -> _Tile:
-        """The tile for a constant number of rows, no higher than needed."""
+    def of_rows(self, count: int, columns: int, cores: int) -> _Tile:
+        """The tile for a constant number of rows, no higher than needed. columns: of the weight, or of each side.
+
+        A single row is multiplied with several narrow tiles at once, whose columns are far from each other: hardware
+        prefetches within a page, so that several streams keep more cache lines in flight than one.
+        """
         together = min(self.rows_in_registers, count)
-        return replace(self, rows=min(self.rows, round_up(count, together)), rows_in_registers=together)
+        tiles = columns // self.lanes
+        narrow = count == 1 and self.columns == self.sides * self.lanes
+        limit = min(STREAMS, tiles // TILES_TO_DIVIDE) if narrow else 1
+        streams = even_divisor(tiles, max(1, limit), cores)
+        rows = min(self.rows, round_up(count, together))
+        return replace(self, rows=rows, rows_in_registers=together, streams=streams)
 
 
 class QuantizedMatmul(TunableRule):
@@ -76,7 +90,7 @@ class QuantizedMatmul(TunableRule):
             return None
         count, *_, columns, _ = map(s.extent, s.get_loops("product"))
         tile = _chosen(s, _Tile(**given), columns)
-        tile = tile.of_rows(count) if isinstance(count, int) else tile
+        tile = tile.of_rows(count, columns, Cpu.of(target).cores) if isinstance(count, int) else tile
         for block, weight in _quantized_parameters(blocks, func):
             s.transform_layout(block, weight.name, _tiled(tile, weight))
         names = [b.name for b in blocks.in_order]
@@ -155,18 +169,19 @@ def _store_by_tile(s: Schedule, rows: int) -> None:
 
 def _accumulate(s: Schedule, last: str, tile: _Tile) -> tuple[Var, list[str]]:
     """One loop over tiles, with sums over groups inside; returns it and the blocks to vectorize."""
-    row, *side, column, group = s.get_loops("product")
+    stream, stream_of_last = _divide_columns(s, last, tile.streams)
+    row, *side, column, group = (loop for loop in s.get_loops("product") if loop not in stream)
     row_tile, row_in = s.split(row, [None, tile.rows])
     row_in, row_here = s.split(row_in, [None, tile.rows_in_registers])
     column_tile, lane = s.split(column, [None, tile.columns // tile.sides])
-    s.reorder(row_tile, column_tile, group, row_in, row_here, *side, lane)
+    s.reorder(row_tile, column_tile, group, *stream, row_in, row_here, *side, lane)
     both = s.fuse(row_tile, column_tile)
-    s.fuse(*s.get_loops(last)[:-1])
+    s.fuse(*s.get_loops(last)[: -1 - len(stream_of_last)])
     s.reverse_compute_at(last, both)
     init = s.decompose_reduction("product", group)
     s.set_scope("dots", 0, "local")
     s.compute_at("dots", row_in)
-    s.compute_at("words", group)
+    s.compute_at("words", stream[0] if stream else group)
     if tile.steps > 1:
         s.transform_layout("words", "words", _steps_together(tile))
     start = _dots(s, row_in, tile)
@@ -175,8 +190,27 @@ def _accumulate(s: Schedule, last: str, tile: _Tile) -> tuple[Var, list[str]]:
     vector, lane = s.split(lane, [None, tile.lanes])
     for loop in (vector, *steps, *s.get_loops(init)[-unrolled - 1 : -1], row_here, *side):
         s.unroll(loop)
-    prefetch_weight(s, "words", 0, group)
+    if not stream:
+        prefetch_weight(s, "words", 0, group)
     return both, [init, "product_update", last, start, "words"]
+
+
+def _divide_columns(s: Schedule, last: str, streams: int) -> tuple[list[Var], list[Var]]:
+    """Divide the columns of the sums and of block ``last`` into streams; returns the loops over these, if any."""
+    if streams == 1:
+        return [], []
+    sums, width = stored_buffer(s.block("product")), s.extent(s.get_loops(last)[-1]) // streams
+    s.transform_block_layout("product", _divided_axis(len(s.block("product").iter_vars), -2, width))
+    s.transform_block_layout(last, _divided_axis(len(s.block(last).iter_vars), -1, width))
+    s.transform_layout("product", sums.name, _divided_axis(len(sums.shape), -1, width))
+    return [s.get_loops("product")[-3]], [s.get_loops(last)[-2]]
+
+
+def _divided_axis(axes: int, axis: int, width: int) -> IndexMap:
+    """The map ``(…, n, …) -> (…, n // width, n % width, …)`` of ``axes`` indices, n at ``axis``."""
+    inputs = [Var(f"i{number}") for number in range(axes)]
+    outputs = [(i // width, i % width) if i is inputs[axis] else (i,) for i in inputs]
+    return IndexMap(inputs, [index for indices in outputs for index in indices])
 
 
 def _steps_together(tile: _Tile) -> IndexMap:

@@ -44,7 +44,7 @@ class Module:
                         T.call_intrin(
                             "handle",
                             "intrinsic.cpu.prefetch",
-                            T.call_intrin("handle", "address_of", w[i1_0, ax1 + (k_0 + 2) % 3 * 8, 0]),
+                            T.call_intrin("handle", "address_of", w[i1_0, k_0 * 8 + ax1, 0]),
                         )
                     )
                 for k_1 in T.unroll(8):

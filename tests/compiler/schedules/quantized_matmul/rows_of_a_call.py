@@ -268,7 +268,7 @@ class Module:
                             T.call_intrin(
                                 "handle",
                                 "address_of",
-                                q[T.min(row_0_n_1_0_fused + 16, (n + 63) // 64 * 2 - 1) % 2, g * 4 + ax1 * 2, 0],
+                                q[T.min(row_0_n_1_0_fused + 6, (n + 63) // 64 * 2 - 1) % 2, g * 4 + ax1 * 2, 0],
                             ),
                         )
                     )
