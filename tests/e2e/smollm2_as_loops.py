@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from mlc_compiler.target import Target
+from mlc_compiler.tir.nodes import PrimFunc
 from mlc_runtime import LLM
 from mlc_runtime.library import Library
 from mlc_toolchain.chat_config import read_chat_config
@@ -24,6 +25,7 @@ from quantization.schemes import get_scheme
 from tests.compiler.backends.cuda.as_loops import build_as_loops
 
 TARGET = Target("cuda:sm_80")
+FUNCTIONS = ("embed", "prefill", "decode")  # those that ``answer`` calls
 QUESTION = [{"role": "user", "content": "Explain why the sky is blue, in detail."}]
 
 
@@ -43,7 +45,9 @@ def build(folder: Path, output: Path, orders: Sequence[bool] = (False, True)) ->
     chat = read_chat_config(folder)
     exported = export_model(model_config(chat, {}), get_scheme(chat.quantization), "float16")
     outputs = {descending: output / f"{descending}.so" for descending in orders}
-    build_as_loops(exported.mod, TARGET, outputs, lambda mod: model_metadata(exported, chat.quantization, mod))
+    used = {name: f for name, f in exported.mod.functions.items() if isinstance(f, PrimFunc) or name in FUNCTIONS}
+    mod = exported.mod.with_functions(used)
+    build_as_loops(mod, TARGET, outputs, lambda mod: model_metadata(exported, chat.quantization, mod))
     return [Library(path) for path in outputs.values()]
 
 
