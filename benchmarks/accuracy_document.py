@@ -38,8 +38,8 @@ the same most likely token, and the perplexity. `benchmarks/accuracy_document.py
   of inputs that `--calibration auto --method gptq` measures, in llama.cpp's format.
 {importance}
 - `--calibration auto` reads 2,048 tokens, and 8,192 with `--method gptq` or `--bits`. These two also read 4,096 tokens
-  that the model writes, and error feedback adds 20 % of the mean diagonal to X^T X, in the section "with more damping"
-  only, which has fewer positions; the other sections were measured before, with 1 % and without own texts."""
+  that the model writes, and error feedback adds 20 % of the mean diagonal to X^T X, in the section "with own texts and
+  more damping" only; the rows of other sections were measured before, with 1 % and without own texts."""
 
 
 DEFAULT = """## The default
