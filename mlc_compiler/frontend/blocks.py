@@ -13,7 +13,7 @@ from ..ir.structural import structural_equal
 from ..relax import ops
 from ..relax.info import shape_of
 from ..relax.nodes import Expr, constant
-from .values import ImportModelError, Number, Size, cast, constant_size, dtype_of, plain, rank, size_of
+from .values import ImportModelError, Number, Size, axis_of, cast, constant_size, dtype_of, plain, rank, size_of
 
 CONVOLUTIONS = {1: ops.conv1d, 2: ops.conv2d, 3: ops.conv3d}
 
@@ -54,17 +54,22 @@ def reshape(x: Expr, sizes: Sequence[Size]) -> Expr:
     return ops.reshape(x, tuple(rest if isinstance(s, int) and s == -1 else s for s in new))
 
 
-def per_channel(x: Expr, like: Expr) -> Expr:
-    """Reshape [C] to [C, 1, …], for broadcasting with ``like`` [N, C, …]."""
-    return ops.reshape(x, (size_of(x, 0), *(1 for _ in range(rank(like) - 2))))
+def along_axis(x: Expr, like: Expr, axis: int = 1) -> Expr:
+    """Reshape [C] to [C, 1, …], for broadcasting along an axis of ``like``, by default that of channels."""
+    return ops.reshape(x, (size_of(x, 0), *(1 for _ in range(rank(like) - axis_of(like, axis) - 1))))
+
+
+def places_along(x: Expr, axis: int) -> Expr:
+    """The index of each element along an axis, int64, for broadcasting with ``x``."""
+    return along_axis(ops.arange(0, size_of(x, axis_of(x, axis)), 1, dtype="int64"), x, axis)
 
 
 def batch_norm(x: Expr, mean: Expr, variance: Expr, gamma: Expr | None, beta: Expr | None, epsilon: float) -> Expr:
     """``(x - mean) / sqrt(variance + epsilon) * gamma + beta`` per channel (Ioffe & Szegedy 2015); x: [N, C, …]."""
     scale = ops.rsqrt(ops.add(variance, epsilon))
     scale = scale if gamma is None else ops.multiply(scale, gamma)
-    y = ops.multiply(ops.subtract(x, per_channel(mean, x)), per_channel(scale, x))
-    return y if beta is None else ops.add(y, per_channel(beta, x))
+    y = ops.multiply(ops.subtract(x, along_axis(mean, x)), along_axis(scale, x))
+    return y if beta is None else ops.add(y, along_axis(beta, x))
 
 
 def layer_norm(x: Expr, count: int, gamma: Expr | None, beta: Expr | None, epsilon: float) -> Expr:
@@ -90,7 +95,7 @@ def convolution(
     y = CONVOLUTIONS[axes](
         x, weight, strides=tuple(strides), padding=tuple(padding), dilation=tuple(dilation), groups=groups
     )
-    return y if bias is None else ops.add(y, per_channel(bias, y))
+    return y if bias is None else ops.add(y, along_axis(bias, y))
 
 
 def transposed_convolution(

@@ -34,10 +34,10 @@ def _gather_nd(x: Expr, places: Expr, *, batch_dims: int = 0) -> Expr:
 def _one_hot(places: Expr, depth: Any, values: Expr, *, axis: int = -1) -> Expr:
     """``values[1]`` where the index on the new axis is that of ``places``, else ``values[0]``."""
     count, at = int(numbers(depth)[0]), axis % (rank(places) + 1)
-    found = nonnegative(cast(places, "int64"), count)
-    steps = ops.reshape(ops.arange(0, count, 1, dtype="int64"), (count, *[1] * (rank(places) - at)))
+    found = ops.expand_dims(nonnegative(cast(places, "int64"), count), axis=at)
+    steps = blocks.along_axis(ops.arange(0, count, 1, dtype="int64"), found, at)
     off, on = (ops.take(values, cast(n, "int64"), axis=0) for n in range(2))
-    return ops.where(ops.equal(ops.expand_dims(found, axis=at), steps), on, off)
+    return ops.where(ops.equal(found, steps), on, off)
 
 
 def _how(reduction: bytes) -> str:

@@ -9,6 +9,7 @@ import ml_dtypes
 from ...ir import dtype as dt
 from ...relax import ops
 from ...relax.nodes import Expr
+from .. import blocks
 from ..values import axis_of, cast, constant_size, dtype_of, rank, size_of
 from .arrays import Row, dtype_named
 from .windows import convolution
@@ -95,7 +96,7 @@ def _along(v: Expr, x: Expr, axis: int, block_size: int = 0) -> Expr:
         return ops.strided_slice(repeated, (axis,), (0,), (size_of(x, axis),), (1,))
     if rank(v) != 1 or constant_size(v, 0) == 1:
         return v
-    return ops.reshape(v, (constant_size(v, 0), *[1] * (rank(x) - axis_of(x, axis) - 1)))
+    return blocks.along_axis(v, x, axis)
 
 
 QUANTIZATION: dict[str, Row] = {

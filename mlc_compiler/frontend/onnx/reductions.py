@@ -8,7 +8,8 @@ from typing import Any
 from ...relax import ops
 from ...relax.info import shape_of
 from ...relax.nodes import Expr
-from ..values import axis_of, cast, dtype_of, rank, size_of
+from .. import blocks
+from ..values import cast, dtype_of
 from .arrays import Row, numbers
 
 
@@ -49,9 +50,8 @@ def _cumsum(x: Expr, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Expr
 
 def _hardmax(x: Expr, *, axis: int = -1) -> Expr:
     """1 at the first maximum along ``axis``, else 0."""
-    steps = ops.arange(0, size_of(x, axis), 1, dtype="int64")
-    places = ops.reshape(steps, (size_of(x, axis), *[1] * (rank(x) - axis_of(x, axis) - 1)))
-    return cast(ops.equal(ops.argmax(x, axis=axis, keepdims=True), places), dtype_of(x))
+    best = ops.argmax(x, axis=axis, keepdims=True)
+    return cast(ops.equal(best, blocks.places_along(x, axis)), dtype_of(x))
 
 
 REDUCTIONS: dict[str, Row] = {

@@ -62,8 +62,7 @@ def _running(better: Row) -> Row:
     def row(x: Expr, dim: int) -> tuple[Expr, Expr]:
         size = constant_size(x, dim)
         axis = dim % rank(x)
-        column = (size, *(1 for _ in range(rank(x) - axis - 1)))
-        places = ops.broadcast_to(ops.reshape(ops.arange(0, size, 1, dtype="int64"), column), shape_of(x))
+        places = ops.broadcast_to(blocks.places_along(x, axis), shape_of(x))
         best, place = x, places
         step = 1
         while step < size:  # combine runs of lengths that double
