@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ..backends.cuda.machine import MAX_THREADS_PER_BLOCK, STATIC_SHARED_BYTES, WARP
-from ..backends.cuda.schedules.elementwise import THREADS_OF_A_BLOCK, vector_width
+from ..backends.cuda.schedules.elementwise import THREADS_OF_A_BLOCK, vector_width, vectorize_last_axis
 from ..ir import dtype as dt
 from ..ir.expr import Var
 from ..schedules.rule import Blocks, accumulate_locally, analyse, choose, inline_intermediates
@@ -50,14 +50,10 @@ def _constant(s: Schedule, blocks: Blocks) -> bool:
 
 
 def _vectors(s: Schedule, name: str, threads: int) -> None:
-    width = vector_width(s.block(name))
-    loops = s.get_loops(name)
-    loops[-1], lane = s.split(loops[-1], [None, width])
-    block, thread = s.split(s.fuse(*loops), [None, threads])
+    vectors = vectorize_last_axis(s, name, vector_width(s.block(name)))
+    block, thread = s.split(vectors, [None, threads])
     s.bind(block, "blockIdx.x")
     s.bind(thread, "threadIdx.x")
-    if width > 1:
-        s.vectorize(lane)
 
 
 def _tiles(s: Schedule, blocks: Blocks) -> bool:

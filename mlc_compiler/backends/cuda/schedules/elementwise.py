@@ -81,7 +81,7 @@ def spread_vectors(s: Schedule, names: Sequence[str]) -> None:
     """Compute vectors of blocks without reductions on threads; blocks with results of one shape share a loop."""
     widths = {name: vector_width(s.block(name)) for name in names}
     widest = choose_width(s, widths.values())
-    nests = [_vectors(s, name, min(width, widest)) for name, width in widths.items()]
+    nests = [vectorize_last_axis(s, name, min(width, widest)) for name, width in widths.items()]
     count = choose(s, VECTORS, 1)
     for loop in _merged(s, nests):
         parallel(s, loop)
@@ -105,7 +105,7 @@ def parallel(s: Schedule, loop: Var) -> None:
     s.annotate(loop, THREADS, choose(s, THREADS_OF_A_BLOCK, DEFAULT_THREADS))
 
 
-def _vectors(s: Schedule, name: str, width: int) -> Var:
+def vectorize_last_axis(s: Schedule, name: str, width: int) -> Var:
     """Vectorize the last axis of a block; returns the loop over its vectors."""
     loops = s.get_loops(name)
     if width > 1:
