@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mlc_compiler.backends.cpu.passes.quantized_matmuls import QuantizedMatmuls
+from mlc_compiler.backends.cpu.quantized.plan import even_divisor
 from mlc_compiler.ir.expr import Var
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.ir.visitor import walk
@@ -150,6 +151,14 @@ def test_which_gates_join_a_product() -> None:
     assert gates.dtypes == {"float32"} and gates.fits([codes]) and not gates.fits([other])
     assert not gates.fits([product((1,), 96, 64)])
     assert not QuantizedMatmuls(AVX512, None).gates.dtypes
+
+
+@pytest.mark.parametrize(
+    ("extent", "limit", "cores", "divisor"),
+    [(160, 2, 1, 2), (160, 2, 16, 2), (160, 2, 32, 1), (36, 2, 64, 1), (0, 2, 8, 2)],
+)
+def test_even_divisors(extent: int, limit: int, cores: int, divisor: int) -> None:
+    assert even_divisor(extent, limit, cores) == divisor
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 65, 66, 67])

@@ -122,12 +122,12 @@ class Plan:
 def even_divisor(extent: int, limit: int, cores: int) -> int:
     """The largest divisor of ``extent`` up to ``limit`` that divides it into parts of which all cores get as many.
 
-    Without such a divisor, the one for which the largest share of a core is least.
+    Without such a divisor, the one for which the largest share of a core is least; ``limit`` for an extent of 0.
     """
 
     def largest_share(divisor: int) -> float:
         parts = extent // divisor
-        return -(-parts // cores) * cores / parts
+        return -(-parts // cores) * cores / max(parts, 1)
 
-    divisors = [d for d in range(min(limit, extent), 0, -1) if extent % d == 0]
+    divisors = [d for d in range(min(extent or limit, limit), 0, -1) if extent % d == 0]
     return next((d for d in divisors if largest_share(d) <= EVEN), min(divisors, key=largest_share))

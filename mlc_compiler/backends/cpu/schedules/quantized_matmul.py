@@ -169,14 +169,14 @@ def _store_by_tile(s: Schedule, rows: int) -> None:
 
 def _accumulate(s: Schedule, last: str, tile: _Tile) -> tuple[Var, list[str]]:
     """One loop over tiles, with sums over groups inside; returns it and the blocks to vectorize."""
-    stream, stream_of_last = _divide_columns(s, last, tile.streams)
+    stream = _divide_columns(s, last, tile.streams)
     row, *side, column, group = (loop for loop in s.get_loops("product") if loop not in stream)
     row_tile, row_in = s.split(row, [None, tile.rows])
     row_in, row_here = s.split(row_in, [None, tile.rows_in_registers])
     column_tile, lane = s.split(column, [None, tile.columns // tile.sides])
     s.reorder(row_tile, column_tile, group, *stream, row_in, row_here, *side, lane)
     both = s.fuse(row_tile, column_tile)
-    s.fuse(*s.get_loops(last)[: -1 - len(stream_of_last)])
+    s.fuse(*s.get_loops(last)[: -1 - len(stream)])
     s.reverse_compute_at(last, both)
     init = s.decompose_reduction("product", group)
     s.set_scope("dots", 0, "local")
@@ -195,15 +195,15 @@ def _accumulate(s: Schedule, last: str, tile: _Tile) -> tuple[Var, list[str]]:
     return both, [init, "product_update", last, start, "words"]
 
 
-def _divide_columns(s: Schedule, last: str, streams: int) -> tuple[list[Var], list[Var]]:
-    """Divide the columns of the sums and of block ``last`` into streams; returns the loops over these, if any."""
+def _divide_columns(s: Schedule, last: str, streams: int) -> list[Var]:
+    """Divide the columns of the sums and of block ``last`` into streams; returns the sums' loop over these, if any."""
     if streams == 1:
-        return [], []
+        return []
     sums, width = stored_buffer(s.block("product")), s.extent(s.get_loops(last)[-1]) // streams
     s.transform_block_layout("product", _divided_axis(len(s.block("product").iter_vars), -2, width))
     s.transform_block_layout(last, _divided_axis(len(s.block(last).iter_vars), -1, width))
     s.transform_layout("product", sums.name, _divided_axis(len(sums.shape), -1, width))
-    return [s.get_loops("product")[-3]], [s.get_loops(last)[-2]]
+    return [s.get_loops("product")[-3]]
 
 
 def _divided_axis(axes: int, axis: int, width: int) -> IndexMap:
