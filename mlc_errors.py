@@ -71,10 +71,21 @@ class InternalError(MLCError):
         super().__init__(f"internal compiler error: {message}", where=where, hint=self.HINT)
 
 
+_M_ARENA_MAX = -8  # of malloc.h
+STEP_ADDRESSES = 64 << 20
+"""Address space in bytes that a step of a compilation needs; a Python that gets no memory at all may hang or crash."""
+
+
+def address_limit() -> int | None:
+    """Bytes of addresses that this process may have, by ``ulimit -v``; None without a limit."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
 def address_space() -> tuple[int, int] | None:
     """Bytes of addresses that this process may have, by ``ulimit -v``, and has; None without a limit."""
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit == resource.RLIM_INFINITY:
+    limit = address_limit()
+    if limit is None:
         return None
     try:
         with open("/proc/self/statm") as file:
@@ -82,6 +93,15 @@ def address_space() -> tuple[int, int] | None:
     except OSError:  # no Linux
         pages = 0
     return limit, pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def use_one_arena() -> None:
+    """Under an address limit, let glibc's malloc take no arenas for threads: each reserves 64 MB of addresses."""
+    if address_limit() is not None:
+        import ctypes
+
+        if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+            mallopt(_M_ARENA_MAX, 1)
 
 
 def check_address_space(what: str, needed: int) -> None:
@@ -99,8 +119,8 @@ def check_address_space(what: str, needed: int) -> None:
 
 def out_of_memory(reason: str | None = None) -> ResourceError:
     """The error of a process without memory, with its limit if it has one. reason: in the words of the system."""
-    space = address_space()
-    hint = "close other programs, or take a smaller model or context" if space is None else _address_hint(space[0])
+    limit = address_limit()
+    hint = "close other programs, or take a smaller model or context" if limit is None else _address_hint(limit)
     return ResourceError("out of memory", where=[reason] if reason else [], hint=hint)
 
 

@@ -25,6 +25,7 @@ from mlc_errors import (
     address_space,
     check_address_space,
     out_of_memory,
+    use_one_arena,
 )
 from mlc_version import __version__
 
@@ -87,6 +88,7 @@ class CommandTable(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args[0].startswith("-") else args[0].replace("-", "_")
         check_address_space("the tool", ADDRESSES_AT_START)
+        use_one_arena()
         if name not in COMMANDS and not name.startswith("-"):
             raise _unknown_command(args[0])
         return super().resolve_command(ctx, [name, *args[1:]])

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
 
-from mlc_errors import MLCError
+from mlc_errors import STEP_ADDRESSES, MLCError, check_address_space
 
 from .backends import backend_of
 from .ir.forks import BackgroundChecks, at_once
@@ -160,6 +160,7 @@ def _groups(passes: Sequence[Pass], together: bool) -> Iterator[Sequence[Pass]]:
 
 
 def _run(mod: IRModule, steps: Sequence[Pass], times: PhaseTimes, checks: BackgroundChecks | None) -> IRModule:
+    check_address_space("compiling", STEP_ADDRESSES)
     start, spent = time.perf_counter(), PhaseTimes()
     by_function = [step for step in steps if isinstance(step, FunctionPass)]
     if by_function:

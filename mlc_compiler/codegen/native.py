@@ -8,6 +8,8 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
+from mlc_errors import STEP_ADDRESSES, check_address_space
+
 from ..target import Target
 from . import llvm_worker
 from .arithmetic import CodegenError
@@ -78,7 +80,10 @@ def assemble_modules(texts: Iterable[str], target: Target, *, llvm_ir: bool = Fa
 
 def _replies(requests: Iterable[Request], workers: Workers | None) -> list[Reply]:
     pool = workers or shared()
-    futures = [pool.submit(request) for request in requests]
+    futures = []
+    for request in requests:
+        check_address_space("compiling", STEP_ADDRESSES)
+        futures.append(pool.submit(request))
     replies = [f.result() for f in futures]
     for reply in replies:
         if reply.error is not None:

@@ -60,7 +60,7 @@ class BackgroundChecks:
         if self.processes < 2 or not hasattr(os, "fork"):
             check()
         else:
-            self.running.append((check, _Fork(lambda: {0: check()})))
+            self.running.append((check, _Fork(lambda: _passed(check))))
 
     def __enter__(self) -> BackgroundChecks:
         return self
@@ -73,6 +73,11 @@ class BackgroundChecks:
         finally:
             for _, fork in self.running:
                 fork.end()
+
+
+def _passed(check: Callable[[], object]) -> dict[int, None]:
+    check()
+    return {0: None}
 
 
 class _Queue:
@@ -98,19 +103,14 @@ class _Fork:
         self.pipe, write = os.pipe()
         self.process = os.fork()
         if self.process == 0:
-            self._run(work, write)
+            try:
+                os.close(self.pipe)  # so that writing fails when the parent has ended
+                data = dumped(work())
+                with open(write, "wb") as pipe:
+                    pipe.write(data)
+            finally:
+                os._exit(0)
         os.close(write)
-
-    @staticmethod
-    def _run(work: Callable[[], dict[int, Any]], write: int) -> None:
-        status = 1
-        try:
-            data = dumped(work())
-            with open(write, "wb") as pipe:
-                pipe.write(data)
-            status = 0
-        finally:
-            os._exit(status)
 
     def results(self) -> dict[int, Any]:
         """Wait for the results."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,6 +93,32 @@ def test_a_check_runs_beside_this_process(tmp_path: Path):
     with BackgroundChecks(2) as checks:
         checks.start(lambda: (tmp_path / "process").write_text(str(os.getpid())))
     assert int((tmp_path / "process").read_text()) != HERE
+
+
+def test_the_result_of_a_check_is_not_sent(tmp_path: Path):
+    def check() -> object:
+        with (tmp_path / "processes").open("a") as file:
+            print(os.getpid(), file=file)
+        return lambda: "cannot be pickled"
+
+    with BackgroundChecks(2) as checks:
+        checks.start(check)
+    (process,) = (tmp_path / "processes").read_text().split()
+    assert int(process) != HERE
+
+
+ENDS = """
+import os, time
+from mlc_compiler.ir.forks import at_once
+main = os.getpid()
+at_once(lambda _: os._exit(3) if os.getpid() == main else (time.sleep(0.2), bytes(1 << 20)), range(9), 2)
+"""
+
+
+def test_a_process_ends_when_its_parent_has_ended():
+    """Otherwise the result fills the pipe, and standard error stays open."""
+    ended = subprocess.run([sys.executable, "-c", ENDS], stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (3, b"")
 
 
 def test_without_fork_there_is_one_process(monkeypatch: pytest.MonkeyPatch):
