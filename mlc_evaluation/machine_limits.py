@@ -13,9 +13,10 @@ from pathlib import Path
 import llvmlite.binding as llvm
 import numpy as np
 
-BUFFER_BYTES = 1 << 30
+BUFFER_BYTES = 10**9  # not a power of two: streams at such distances are in the same banks of memory
 FMA_ROUNDS = 10_000_000
 CHAINS = 16  # independent accumulators, enough to hide the latency of an addition on every unit
+STREAMS = (1, 4)  # places that a thread reads in turns: prefetchers that stop at page boundaries need several
 
 
 @dataclass(frozen=True)
@@ -30,15 +31,20 @@ class Limits:
 def measure_limits(threads: int, repeats: int = 5) -> Limits:
     """The best of `repeats` runs with `threads` concurrent threads, each on its own memory."""
     width = _vector_width()
-    engine = _compile(_read_source(width) + _fma_source(width))
-    read = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_int64, ctypes.c_void_p)(engine.get_function_address("read"))
+    engine = _compile("".join(_read_source(width, streams) for streams in STREAMS) + _fma_source(width))
+    read_type = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_int64, ctypes.c_void_p)
+    reads = [read_type(engine.get_function_address(f"read{streams}")) for streams in STREAMS]
     fma = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_int64, ctypes.c_float)(engine.get_function_address("fma"))
 
     block_bytes = CHAINS * width * 4
     blocks = BUFFER_BYTES // threads // block_bytes
     buffer = np.ones(BUFFER_BYTES // 4, np.float32)
     starts = [buffer.ctypes.data + part * blocks * block_bytes for part in range(threads)]
-    read_s = min(_seconds(lambda part: read(blocks, starts[part]), threads) for _ in range(repeats))
+
+    def read_seconds(read: Callable[[int, int], object]) -> float:
+        return _seconds(lambda part: read(blocks, starts[part]), threads)
+
+    read_s = min(read_seconds(read) for read in reads * repeats)
     fma_s = min(_seconds(lambda part: fma(FMA_ROUNDS, 0.5), threads) for _ in range(repeats))
     flop = 2 * FMA_ROUNDS * CHAINS * width
     return Limits(threads, threads * blocks * block_bytes / read_s, threads * flop / fma_s)
@@ -98,16 +104,21 @@ def _compile(source: str) -> llvm.ExecutionEngine:
     return engine
 
 
-def _read_source(width: int) -> str:
-    """`float read(i64 count, ptr start)`: sums `count` blocks of CHAINS vectors."""
-    lanes = f"<{width} x float>"
+def _read_source(width: int, streams: int) -> str:
+    """`float readN(i64 count, ptr start)`: sums `count` blocks of CHAINS vectors, N equal parts of them in turns."""
+    lanes, run = f"<{width} x float>", CHAINS // streams
     updates = [
-        f"""  %at{j} = getelementptr [{CHAINS} x {lanes}], ptr %start, i64 %i, i64 {j}
+        f"""  %at{j} = getelementptr [{run} x {lanes}], ptr %part{j // run}, i64 %i, i64 {j % run}
   %line{j} = load {lanes}, ptr %at{j}, align 4
   %new{j} = fadd {lanes} %sum{j}, %line{j}"""
         for j in range(CHAINS)
     ]
-    return _loop("read", "ptr %start", lanes, "", updates)
+    parts = [
+        f"""  %before{k} = mul i64 %count, {k}
+  %part{k} = getelementptr [{run} x {lanes}], ptr %start, i64 %before{k}"""
+        for k in range(streams)
+    ]
+    return _loop(f"read{streams}", "ptr %start", lanes, "\n".join(parts), updates)
 
 
 def _fma_source(width: int) -> str:
