@@ -164,7 +164,8 @@ class Words:
     def word(self, g: PrimExpr, step: PrimExpr, n: PrimExpr) -> PrimExpr:
         """uint32: the word of a step of a group of column ``n``."""
         codes = self._codes(g, step, n)
-        codes = self._looked_up(codes) if self.weight.values else codes
+        if self.weight.values:
+            return self._looked_up(codes)
         return codes ^ _uint32(0x80808080) if self.plan.flipped else codes
 
     def _codes(self, g: PrimExpr, step: PrimExpr, n: PrimExpr) -> PrimExpr:
@@ -205,7 +206,7 @@ class Words:
 
     def _looked_up(self, codes: PrimExpr) -> PrimExpr:
         """Look up each byte in the codebook, which is packed in uint32 constants."""
-        table = self.weight.table
+        table = self.plan.table
         words = [int.from_bytes(table[i : i + BYTES], "little") for i in range(0, len(table), BYTES)]
         return Call("lookup_bytes", (codes, *map(_uint32, words)), "uint32")
 

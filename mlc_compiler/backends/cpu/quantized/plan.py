@@ -44,14 +44,9 @@ class Weight:
         return -INT8_MIN if self.values else (1 << (self.bits - 1)) - 1
 
     @property
-    def table(self) -> bytes:
-        """The codebook as uint8."""
-        return bytes(value - INT8_MIN for value in self.values)
-
-    @property
     def max_value(self) -> int:
         """The largest weight as uint8."""
-        return max(self.table) if self.values else (1 << self.bits) - 1
+        return max(self.values) - INT8_MIN if self.values else (1 << self.bits) - 1
 
 
 @dataclass(frozen=True)
@@ -107,6 +102,11 @@ class Plan:
     def flipped(self) -> bool:
         """Whether 128 is subtracted from uint8 weights, by flipping bit 7, for an instruction with int8 weights."""
         return self.dot.signed and self.weight.max_value > 127
+
+    @property
+    def table(self) -> bytes:
+        """The codebook as the instruction reads its entries: int8 for one with int8 weights, else uint8."""
+        return bytes((value if self.flipped else value - INT8_MIN) & 0xFF for value in self.weight.values)
 
     @property
     def zero_point(self) -> int:
