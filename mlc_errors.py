@@ -71,7 +71,6 @@ class InternalError(MLCError):
         super().__init__(f"internal compiler error: {message}", where=where, hint=self.HINT)
 
 
-_M_ARENA_MAX = -8  # of malloc.h
 STEP_ADDRESSES = 64 << 20
 """Address space in bytes that a step of a compilation needs; a Python that gets no memory at all may hang or crash."""
 
@@ -93,15 +92,6 @@ def address_space() -> tuple[int, int] | None:
     except OSError:  # no Linux
         pages = 0
     return limit, pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def use_one_arena() -> None:
-    """Under an address limit, let glibc's malloc take no arenas for threads: each reserves 64 MB of addresses."""
-    if address_limit() is not None:
-        import ctypes
-
-        if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
-            mallopt(_M_ARENA_MAX, 1)
 
 
 def check_address_space(what: str, needed: int) -> None:

@@ -22,10 +22,10 @@ from mlc_errors import (
     ResourceError,
     UnsupportedError,
     UsageError,
+    address_limit,
     address_space,
     check_address_space,
     out_of_memory,
-    use_one_arena,
 )
 from mlc_version import __version__
 
@@ -34,6 +34,7 @@ LEAST_ADDRESSES = 256 << 20
 """Free address space in bytes below which a failure is reported as lack of address space; larger than any library."""
 ADDRESSES_AT_START = 320 << 20
 """Address space in bytes needed to start, for Python, LLVM and numpy, whose library aborts the process with less."""
+M_ARENA_MAX = -8  # of malloc.h
 DEBUG_HINT = "set MLC_DEBUG=1 to see the traceback"
 COMPILER = frozenset({"mlc_compiler", "mlc_evaluation", "mlc_toolchain", "model_zoo", "quantization"})
 """Packages that the distribution mlc-cli-runtime lacks, wholly or partly."""
@@ -88,7 +89,7 @@ class CommandTable(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args[0].startswith("-") else args[0].replace("-", "_")
         check_address_space("the tool", ADDRESSES_AT_START)
-        use_one_arena()
+        _use_one_arena()
         if name not in COMMANDS and not name.startswith("-"):
             raise _unknown_command(args[0])
         return super().resolve_command(ctx, [name, *args[1:]])
@@ -189,6 +190,15 @@ def _lacks_addresses() -> bool:
     """Whether the process is so close to its address space limit that imports, threads or files may fail."""
     space = address_space()
     return space is not None and space[0] - space[1] < LEAST_ADDRESSES
+
+
+def _use_one_arena() -> None:
+    """Under an address limit, let glibc's malloc take no arenas for threads: each reserves 64 MB of addresses."""
+    if address_limit() is not None:
+        import ctypes
+
+        if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+            mallopt(M_ARENA_MAX, 1)
 
 
 def _first_line(exc: Exception) -> str:

@@ -3,7 +3,7 @@
 from tests.model_zoo.architecture_cases import decoders, experts, gemma, gpt, images, latent, recurrent
 from tests.model_zoo.architecture_cases.case import COMMON, CONTEXT, IMAGE_TOKEN, LLAMA_LIKE, VOCAB, Case
 
-__all__ = ["CASES", "COMMON", "CONTEXT", "IMAGE_TOKEN", "LLAMA_LIKE", "VOCAB", "Case"]
+__all__ = ["BATCHED", "CASES", "COMMON", "CONTEXT", "IMAGE_TOKEN", "LLAMA_LIKE", "VOCAB", "Case"]
 
 CASES: tuple[Case, ...] = (
     *decoders.CASES,
@@ -14,3 +14,7 @@ CASES: tuple[Case, ...] = (
     *recurrent.CASES,
     *images.CASES,
 )
+BATCHED = frozenset(case.id for case in CASES if case.quantized) | frozenset(
+    case.id for case in (*latent.CASES, *recurrent.CASES, *images.CASES)
+)
+"""Cases whose batches are compared: the others have the attention and the states of one of these."""
