@@ -31,16 +31,22 @@ from .tree import ScheduleError, analyzer_at, find_block, loop_path, replace_stm
 LINE = 64  # bytes: the smallest cache line of the targets
 
 
-def prefetch(func: PrimFunc, name: str, var: Var, index: int, distance: int) -> tuple[PrimFunc, str]:
+def prefetch(
+    func: PrimFunc, name: str, var: Var, index: int, distance: int, within: Var | None = None
+) -> tuple[PrimFunc, str]:
     """Prefetch what block ``name`` will read of its ``index``-th buffer ``distance`` iterations of ``var`` later.
 
-    Past the last iteration, the prefetch continues in the next iteration of the enclosing loop, if any. Returns the
-    block of the prefetches, the first statement of an iteration. Raises ScheduleError when the block is not inside the
-    loop, when the buffer is allocated inside the loop, or when the region that the block reads is not a box of constant
-    extents.
+    within: a loop inside that of ``var``, each of whose iterations prefetches what the same iteration reads later;
+    None: an iteration of ``var`` prefetches everything. Past the last iteration, the prefetch continues in the next
+    iteration of the enclosing loop, if any. Returns the block of the prefetches, the first statement of an iteration.
+    Raises ScheduleError when the block or the loop ``within`` is not inside the loop, when the buffer is allocated
+    inside the loop, or when the region that the block reads is not a box of constant extents.
     """
     path = loop_path(func, var)
-    loop = path[-1]
+    inner_path = path if within is None else loop_path(func, within)
+    if within is not None and path[-1] not in inner_path:
+        raise ScheduleError(f"prefetch: loop {within.name!r} is not inside loop {var.name!r}")
+    loop = inner_path[-1]
     assert isinstance(loop, For)
     regions = find_block(func, name).block.reads
     if distance < 1:
@@ -50,10 +56,10 @@ def prefetch(func: PrimFunc, name: str, var: Var, index: int, distance: int) -> 
     source = regions[index].buffer
     reads = [a for a in accesses_in(loop.body) if a.buffer is source and a.block_name == name and not a.is_write]
     if not reads:
-        raise ScheduleError(f"prefetch: block {name!r} is not inside loop {var.name!r}")
+        raise ScheduleError(f"prefetch: block {name!r} is not inside loop {loop.var.name!r}")
     if any(source is b for block in nodes_of(loop.body, Block) for b in block.alloc_buffers):
-        raise ScheduleError(f"prefetch: {source.name!r} is allocated inside loop {var.name!r}")
-    analyzer = analyzer_at(path)
+        raise ScheduleError(f"prefetch: {source.name!r} is allocated inside loop {loop.var.name!r}")
+    analyzer = analyzer_at(inner_path)
     box = _constant_box(source, hull(reads, analyzer), analyzer)
     later = _later(path, distance)
     box = [Range(analyzer.simplify(substitute(r.min, later)), r.extent) for r in box]

@@ -302,9 +302,14 @@ class Schedule(WorkingModule):
         self._run(rolling_buffer, block, write_buffer_index)
 
     @step
-    def prefetch(self, block: str, loop: Var, read_buffer_index: int, distance: int) -> BlockName:
-        """Prefetch what a block will read of a buffer ``distance`` iterations of a loop later; returns a new block."""
-        return self._run(prefetch, block, loop, read_buffer_index, distance)
+    def prefetch(
+        self, block: str, loop: Var, read_buffer_index: int, distance: int, within: Var | None = None
+    ) -> BlockName:
+        """Prefetch what a block will read of a buffer ``distance`` iterations of a loop later; returns a new block.
+
+        within: the loop inside ``loop`` whose iterations prefetch what they will read themselves.
+        """
+        return self._run(prefetch, block, loop, read_buffer_index, distance, within)
 
     @step
     def set_scope(self, block: str, buffer_index: int, storage_scope: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -56,8 +58,35 @@ def test_the_lines_of_a_later_piece_are_asked_for_once() -> None:
     assert text.count("A_prefetch") == 1
 
 
-def test_results_are_the_same_and_the_text_parses() -> None:
-    s = prefetched()
+def streams(distance: int) -> Schedule:
+    """Two rows at a time, three rows apart, in pieces of 32 elements."""
+    s = Schedule(sums())
+    row, k = s.get_loops("B")
+    stream, row = s.split(row, [2, None])
+    piece, inner = s.split(k, [None, 32])
+    s.reorder(row, piece, stream, inner)
+    s.decompose_reduction("B", piece)
+    s.prefetch("B_update", piece, 1, distance, stream)
+    return s
+
+
+def test_iterations_of_an_inner_loop_prefetch_what_they_read_later() -> None:
+    text = plain(streams(2).func.script())
+    later = "i_0*3+T.min(i_1+(k_0+2)//4,2),(k_0+2)%4*32"
+    assert f"T.reads(A[{later}:(k_0+2)%4*32+32])" in text
+    assert text.index("fork_0,i_0inT.grid(4,2):") < text.index('withT.block("A_prefetch")') < text.index('"B_update"')
+
+
+def test_the_inner_loop_must_be_inside() -> None:
+    s = Schedule(sums())
+    row, k = s.get_loops("B")
+    with pytest.raises(ScheduleError, match="loop 'i' is not inside loop 'k'"):
+        s.prefetch("B", k, 1, 1, row)
+
+
+@pytest.mark.parametrize("schedule", [prefetched, streams])
+def test_results_are_the_same_and_the_text_parses(schedule: Callable[[int], Schedule]) -> None:
+    s = schedule(2)
     a = np.random.default_rng(0).standard_normal((ROWS, DEPTH)).astype(np.float32)
     reread = parse(script(IRModule({"f": s.func.with_attr("global_symbol", "f")})))
     verify(reread)

@@ -12,10 +12,14 @@ from ....tir.schedule import Schedule
 IN_FLIGHT = 1536  # bytes to prefetch ahead: 24 cache lines, which is as many misses as an L1 cache has in flight
 
 
-def prefetch_weight(s: Schedule, block: str, index: int, loop: Var) -> None:
-    """Prefetch the ``index``-th buffer that a block reads. loop: its iterations together read one tile."""
+def prefetch_weight(s: Schedule, block: str, index: int, loop: Var, stream: Var | None = None) -> None:
+    """Prefetch the ``index``-th buffer that a block reads. loop: its iterations together read one tile.
+
+    stream: a loop inside of it over tiles that are read together, which share the cache lines in flight.
+    """
     weight = s.block(block).reads[index].buffer
     sizes = [constant_extent(size) for size in weight.shape[1:]]
     assert all(sizes)
     bytes_of_step = prod(size for size in sizes if size) * dt.nbytes(weight.dtype) // s.extent(loop)
-    s.prefetch(block, loop, index, -(-IN_FLIGHT // bytes_of_step))
+    streams = 1 if stream is None else s.extent(stream)
+    s.prefetch(block, loop, index, -(-IN_FLIGHT // (streams * bytes_of_step)), stream)

@@ -190,8 +190,7 @@ def _accumulate(s: Schedule, last: str, tile: _Tile) -> tuple[Var, list[str]]:
     vector, lane = s.split(lane, [None, tile.lanes])
     for loop in (vector, *steps, *s.get_loops(init)[-unrolled - 1 : -1], row_here, *side):
         s.unroll(loop)
-    if not stream:
-        prefetch_weight(s, "words", 0, group)
+    prefetch_weight(s, "words", 0, group, *stream)
     return both, [init, "product_update", last, start, "words"]
 
 
