@@ -39,14 +39,13 @@ def test_text_reads_back_after_every_pass():
     assert len(seen) == len(pipeline(Target("cpu:x86-64-v3")))
 
 
-@pytest.mark.parametrize("target", ["cpu:x86-64-v4", "cuda:sm_90a"])
-def test_several_processes_give_the_same_module(target: str, monkeypatch: pytest.MonkeyPatch):
+def test_several_processes_give_the_same_module(monkeypatch: pytest.MonkeyPatch):
     """Of a model with quantized experts, whose kernels have weights in layouts of their own."""
     mod = export_model(ARCHITECTURES["qwen3_moe"].tiny, get_scheme("q4f16_1")).mod
     found = []
     for cores in (1, 3):
         monkeypatch.setattr(compiler_pipeline, "available_cores", lambda cores=cores: cores)
-        found.append(run_passes(mod, pipeline(Target(target))))
+        found.append(run_passes(mod, pipeline(Target("cpu:x86-64-v4"))))
     assert list(found[0]) == list(found[1])
     assert first_difference(*found) is None
 

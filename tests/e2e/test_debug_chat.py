@@ -143,16 +143,11 @@ def swap_the_gate(layer: object) -> None:
     layer.mlp.__class__ = SwappedGate
 
 
-def forget_the_root(layer: object) -> None:
-    layer.post_attention_layernorm.epsilon = 0.1
-
-
 @pytest.mark.parametrize(
     ("change", "kernel"),
     [
         (rotate_the_other_way, "append"),
         (swap_the_gate, "fused_split_silu_multiply1"),
-        (forget_the_root, "rms_norm1"),
     ],
 )
 def test_a_planted_fault_is_found(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.compiler.fuzz.differential import Trial, run_trial
 
 
-@settings(max_examples=12, derandomize=True, phases=(Phase.generate,))
+@settings(max_examples=8, derandomize=True, phases=(Phase.generate,))
 @given(st.integers(0, 10**6))
 def test_compiled_modules_agree_with_the_interpreter(seed: int) -> None:
     run_trial(Trial.of_seed(seed))
