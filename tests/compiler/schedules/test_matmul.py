@@ -13,7 +13,7 @@ from mlc_compiler.relax.ops import get_operator
 from mlc_compiler.schedules.rule import column_tiles, constant_extent
 from mlc_compiler.target import Target
 from mlc_compiler.tir import te
-from mlc_compiler.tir.nodes import Block, PrimFunc
+from mlc_compiler.tir.nodes import PARALLEL, Block, For, PrimFunc
 from tests.compiler.code_words import group_words
 from tests.compiler.schedules.meaning import AVX2, AVX512, check_meaning
 
@@ -68,6 +68,15 @@ def quantized(
 @pytest.mark.parametrize("rows", [1, 3, 13])
 def test_rows_that_are_known(rows: int, to: object) -> None:
     check_meaning(product((rows,), 20, 20, bias_and_residual), to=to, rule="Matmul")
+
+
+@pytest.mark.parametrize(("columns", "tiles"), [(256, 16), (512, 16), (816, 17), (1024, 16), (1040, 65)])
+@pytest.mark.parametrize("after", [None, bias_and_residual])
+def test_a_row_reads_several_streams_of_a_large_weight(columns: int, tiles: int, after: Epilogue | None) -> None:
+    """Tiles of 16 columns, with AVX2: up to four at once where 16 iterations are left for the threads."""
+    result = check_meaning(product((1,), columns, 24, after, "float16"), to=AVX2, rule="Matmul")
+    (concurrent,) = (n for n in walk(result) if isinstance(n, For) and n.kind == PARALLEL)
+    assert concurrent.extent == tiles
 
 
 @pytest.mark.parametrize(("rows", "rule"), [(3, "Fallback"), (13, "Matmul"), (N, "Matmul")])

@@ -25,16 +25,19 @@ from ....target import Target
 from ....tir.nodes import Block, Buffer, BufferLoad, PrimFunc
 from ....tir.schedule import Schedule
 from ..machine import Cpu
+from ..quantized.plan import even_divisor
 from .panels import operands_by_column, pack
 from .prefetching import prefetch_weight
 from .register_tiles import check_elementwise, split_depth, sum_in_registers, unroll_around_lanes
 from .row_tiles import row_tiles, tile_rows
+from .streams import divide_columns, most_streams
 
 UNROLLED_REDUCTION = 8
 UNROLLINGS = (1, 2, 4, UNROLLED_REDUCTION, 16)
 VECTORS = (1, 2, 4)  # of columns in a tile
 MAX_FACTORED_HEIGHT = 4  # of tiles whose scales are factored out of the inner sum: few rows share a weight
 FEW_ROWS = 12
+MEASURED_LANES = 8  # of float32, for which streams of a weight are faster; not measured with wider vectors
 READERS = 4  # tiles of rows that read a copy of the right operand, at least
 
 
@@ -63,18 +66,27 @@ class Matmul(TunableRule):
         last = accumulate_locally(s, matched.block.name, epilogue)
         _pack_right(s, matched, columns, heights[0], cpu)
         check_elementwise(s.block(matched.block.name), s.block(last))
-        tile = _Tile(columns, unrolled, _streamed([weight for weight, _ in weights], matched))
+        streamed = _streamed([weight for weight, _ in weights], matched)
+        streams = _streams_of_a_row(matched, columns, cpu) if streamed else 1
+        if streams > 1:
+            divide_columns(s, matched.block.name, last, streams)
+            heights = (streams,)
+        tile = _Tile(columns, unrolled, streamed, streams > 1)
         tile_rows(s, matched.block.name, last, heights, partial(_tile_part, s, tile=tile))
         return s
 
 
 @dataclass(frozen=True)
 class _Tile:
-    """Parameters that do not depend on the rows: columns of a tile, unrolled steps, the weight to prefetch."""
+    """Parameters that do not depend on the rows: columns of a tile, unrolled steps, the weight to prefetch.
+
+    are_streams: whether the rows of a tile are streams of the weight for one row.
+    """
 
     columns: int
     unrolled: int
     prefetched: str | None
+    are_streams: bool
 
 
 def _heights(s: Schedule, cpu: Cpu) -> tuple[int, ...]:
@@ -152,6 +164,15 @@ def _streamed(weights: Sequence[Buffer], matched: MatmulBlock) -> str | None:
     return weights[0].name if alone and all(constant_extent(size) for size in weights[0].shape) else None
 
 
+def _streams_of_a_row(matched: MatmulBlock, columns: int, cpu: Cpu) -> int:
+    """Streams of the weight for a single row, which are tiled like rows; 1 for several rows."""
+    extents = {id(it.var): constant_extent(it.extent) for it in matched.block.iter_vars}
+    width = extents[id(matched.column)] or 0
+    if cpu.lanes(32) > MEASURED_LANES or any(extents[id(row)] != 1 for row in matched.rows) or width % columns:
+        return 1
+    return even_divisor(width // columns, most_streams(width // columns), cpu.cores)
+
+
 def _tile_part(s: Schedule, matmul: str, last: str, row: Var, height: int, *, tile: _Tile) -> Var:
     """Schedule one part: parallel column tiles, row tiles, then the reduction over register accumulators."""
     group = _quantization_group(s.block(matmul)) if height <= MAX_FACTORED_HEIGHT else None
@@ -160,13 +181,14 @@ def _tile_part(s: Schedule, matmul: str, last: str, row: Var, height: int, *, ti
     row_tile, row_in = s.split(row, [None, height])
     column_tile, lane = s.split(column, [None, tile.columns])
     step, *inner = [reduction] if sums else split_depth(s, reduction, tile.unrolled)
-    s.reorder(column_tile, *outer_rows, row_tile, step, *inner, row_in, lane)
+    of_step = [row_in, *inner] if tile.are_streams else [*inner, row_in]
+    s.reorder(column_tile, *outer_rows, row_tile, step, *of_step, lane)
     s.reverse_compute_at(last, row_tile)
     sum_in_registers(s, matmul, step)
     if tile.prefetched and not sums:
         reads = [r.buffer.name for r in s.block(matmul).reads]
-        prefetch_weight(s, matmul, reads.index(tile.prefetched), step)
-    for loop in inner:
+        prefetch_weight(s, matmul, reads.index(tile.prefetched), step, row_in if tile.are_streams else None)
+    for loop in (*inner, row_in):
         s.unroll(loop)
     if sums:
         s.compute_at(sums, step)

@@ -29,11 +29,10 @@ from ..passes.quantized_matmuls import PLAN
 from ..quantized.plan import even_divisor
 from .lanes import reduce_in_lanes
 from .prefetching import prefetch_weight
+from .streams import divide_columns, most_streams
 
 PARTIAL_SUMS = 16  # lanes of a reduction over a group
 GROUPS_TOGETHER = 8  # groups of a row that are quantized in one iteration of the parallel loop, at most
-STREAMS = 4  # tiles of one vector that a row is multiplied with together, at most: each is read from memory in order
-TILES_TO_DIVIDE = 16  # that are left for the threads, at least
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,7 @@ class _Tile:
         together = min(self.rows_in_registers, count)
         tiles = columns // self.lanes
         narrow = count == 1 and self.columns == self.sides * self.lanes
-        limit = min(STREAMS, tiles // TILES_TO_DIVIDE) if narrow else 1
-        streams = even_divisor(tiles, max(1, limit), cores)
+        streams = even_divisor(tiles, most_streams(tiles) if narrow else 1, cores)
         rows = min(self.rows, round_up(count, together))
         return replace(self, rows=rows, rows_in_registers=together, streams=streams)
 
@@ -169,7 +167,7 @@ def _store_by_tile(s: Schedule, rows: int) -> None:
 
 def _accumulate(s: Schedule, last: str, tile: _Tile) -> tuple[Var, list[str]]:
     """One loop over tiles, with sums over groups inside; returns it and the blocks to vectorize."""
-    stream = _divide_columns(s, last, tile.streams)
+    stream = [divide_columns(s, "product", last, tile.streams)] if tile.streams > 1 else []
     row, *side, column, group = (loop for loop in s.get_loops("product") if loop not in stream)
     row_tile, row_in = s.split(row, [None, tile.rows])
     row_in, row_here = s.split(row_in, [None, tile.rows_in_registers])
@@ -192,24 +190,6 @@ def _accumulate(s: Schedule, last: str, tile: _Tile) -> tuple[Var, list[str]]:
         s.unroll(loop)
     prefetch_weight(s, "words", 0, group, *stream)
     return both, [init, "product_update", last, start, "words"]
-
-
-def _divide_columns(s: Schedule, last: str, streams: int) -> list[Var]:
-    """Divide the columns of the sums and of block ``last`` into streams; returns the sums' loop over these, if any."""
-    if streams == 1:
-        return []
-    sums, width = stored_buffer(s.block("product")), s.extent(s.get_loops(last)[-1]) // streams
-    s.transform_block_layout("product", _divided_axis(len(s.block("product").iter_vars), -2, width))
-    s.transform_block_layout(last, _divided_axis(len(s.block(last).iter_vars), -1, width))
-    s.transform_layout("product", sums.name, _divided_axis(len(sums.shape), -1, width))
-    return [s.get_loops("product")[-3]]
-
-
-def _divided_axis(axes: int, axis: int, width: int) -> IndexMap:
-    """The map ``(…, n, …) -> (…, n // width, n % width, …)`` of ``axes`` indices, n at ``axis``."""
-    inputs = [Var(f"i{number}") for number in range(axes)]
-    outputs = [(i // width, i % width) if i is inputs[axis] else (i,) for i in inputs]
-    return IndexMap(inputs, [index for indices in outputs for index in indices])
 
 
 def _steps_together(tile: _Tile) -> IndexMap:
