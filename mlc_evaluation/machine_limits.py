@@ -15,7 +15,7 @@ import numpy as np
 
 BUFFER_BYTES = 10**9  # not a power of two: streams at such distances are in the same banks of memory
 FMA_ROUNDS = 10_000_000
-CHAINS = 16  # independent accumulators, enough to hide the latency of an addition on every unit
+CHAINS = 12  # independent accumulators: they hide the latency of an operation, and fit 16 registers with the operand
 STREAMS = (1, 4)  # places that a thread reads in turns: prefetchers that stop at page boundaries need several
 
 
