@@ -123,8 +123,8 @@ class Module:
                     T.if_then_else(v_g * 2 + v_step // 4 < 3, q[v_g * 2 + v_step // 4, v_n0], T.uint32(0))
                     >> T.Cast("uint32", v_step % 4 * 2)
                     & T.uint32(50529027),
-                    T.uint32(4287917084),
-                ) ^ T.uint32(2155905152)
+                    T.uint32(2132077724),
+                )
         for row, g, k in T.grid(1, 2, 32):
             with T.block("largest"):
                 v_row, v_g, v_k = T.axis.remap("SSR", [row, g, k])
