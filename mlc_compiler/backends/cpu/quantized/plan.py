@@ -106,7 +106,7 @@ class Plan:
     @property
     def table(self) -> bytes:
         """The codebook as the instruction reads its entries: int8 for one with int8 weights, else uint8."""
-        return bytes((value if self.flipped else value - INT8_MIN) & 0xFF for value in self.weight.values)
+        return bytes((value + self.zero_point) & 0xFF for value in self.weight.values)
 
     @property
     def zero_point(self) -> int:

@@ -25,12 +25,11 @@ from ....target import Target
 from ....tir.nodes import Block, Buffer, BufferLoad, PrimFunc
 from ....tir.schedule import Schedule
 from ..machine import Cpu
-from ..quantized.plan import even_divisor
 from .panels import operands_by_column, pack
 from .prefetching import prefetch_weight
 from .register_tiles import check_elementwise, split_depth, sum_in_registers, unroll_around_lanes
 from .row_tiles import row_tiles, tile_rows
-from .streams import divide_columns, most_streams
+from .streams import divide_columns, even_streams
 
 UNROLLED_REDUCTION = 8
 UNROLLINGS = (1, 2, 4, UNROLLED_REDUCTION, 16)
@@ -170,7 +169,7 @@ def _streams_of_a_row(matched: MatmulBlock, columns: int, cpu: Cpu) -> int:
     width = extents[id(matched.column)] or 0
     if cpu.lanes(32) > MEASURED_LANES or any(extents[id(row)] != 1 for row in matched.rows) or width % columns:
         return 1
-    return even_divisor(width // columns, most_streams(width // columns), cpu.cores)
+    return even_streams(width // columns, cpu.cores)
 
 
 def _tile_part(s: Schedule, matmul: str, last: str, row: Var, height: int, *, tile: _Tile) -> Var:

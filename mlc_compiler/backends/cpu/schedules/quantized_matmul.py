@@ -26,10 +26,9 @@ from ....tir.nodes import Buffer, BufferLoad, PrimFunc
 from ....tir.schedule import Schedule
 from ..machine import Cpu
 from ..passes.quantized_matmuls import PLAN
-from ..quantized.plan import even_divisor
 from .lanes import reduce_in_lanes
 from .prefetching import prefetch_weight
-from .streams import divide_columns, most_streams
+from .streams import divide_columns, even_streams
 
 PARTIAL_SUMS = 16  # lanes of a reduction over a group
 GROUPS_TOGETHER = 8  # groups of a row that are quantized in one iteration of the parallel loop, at most
@@ -64,9 +63,8 @@ class _Tile:
         prefetches within a page, so that several streams keep more cache lines in flight than one.
         """
         together = min(self.rows_in_registers, count)
-        tiles = columns // self.lanes
         narrow = count == 1 and self.columns == self.sides * self.lanes
-        streams = even_divisor(tiles, most_streams(tiles) if narrow else 1, cores)
+        streams = even_streams(columns // self.lanes, cores) if narrow else 1
         rows = min(self.rows, round_up(count, together))
         return replace(self, rows=rows, rows_in_registers=together, streams=streams)
 

@@ -9,14 +9,15 @@ from ....ir.expr import Var
 from ....schedules.rule import stored_buffer
 from ....tir.index_map import IndexMap
 from ....tir.schedule import Schedule
+from ..quantized.plan import even_divisor
 
 STREAMS = 4  # at most
 TILES_TO_DIVIDE = 16  # that are left for the threads, at least
 
 
-def most_streams(tiles: int) -> int:
-    """The greatest number of streams of a weight of so many tiles."""
-    return max(1, min(STREAMS, tiles // TILES_TO_DIVIDE))
+def even_streams(tiles: int, cores: int) -> int:
+    """The number of streams of a weight of so many tiles, after which all cores get as many iterations."""
+    return even_divisor(tiles, max(1, min(STREAMS, tiles // TILES_TO_DIVIDE)), cores)
 
 
 def divide_columns(s: Schedule, block: str, last: str, streams: int) -> Var:
