@@ -68,6 +68,21 @@ def test_quantized_logits(quantized_llm: LLM, quantized_model: PreTrainedModel):
     assert np.abs(errors).max() < 3e-2
 
 
+def test_quantized_logits_with_a_cache_of_codes(
+    quantized_llm: LLM, smollm2_folder: Callable[[str], Path], shared: SharedFolders
+):
+    """With keys and values in int8 with scales, beside float16: docs/performance.md has the figures."""
+    folder = smollm2_folder("q4f16_1")
+    flags = ("--device", "cpu", "--opt", "act=16", "--kv-cache-dtype", "int8")
+    library = shared.get("smollm2-int8", lambda to: run_command("compile", folder, *flags, "-o", to / "lib.so"))
+    _, expected = compiled_logits(quantized_llm)
+    with LLM(folder, library / "lib.so", 1) as llm:
+        _, got = compiled_logits(llm)
+    assert (got - expected).std() < 0.2
+    kl = divergence(expected, got)
+    assert kl.mean() < 2e-3 and kl.max() < 5e-2
+
+
 def test_divergence_of_the_default(quantized_llm: LLM, smollm2_folder: Callable[[str], Path], shared: SharedFolders):
     """Activations of 8 bits: docs/performance.md has the mean over more text."""
     folder = smollm2_folder("q4f16_1")

@@ -14,7 +14,17 @@ CASES: tuple[Case, ...] = (
     *recurrent.CASES,
     *images.CASES,
 )
-BATCHED = frozenset(case.id for case in CASES if case.quantized) | frozenset(
-    case.id for case in (*latent.CASES, *recurrent.CASES, *images.CASES)
+KINDS_OF_ATTENTION = {
+    "bloom": "ALiBi",
+    "gemma2": "soft caps",
+    "gemma3n_text": "layers that share a cache",
+    "gemma4_text": "layers with heads of several sizes",
+    "gpt_oss": "sinks",
+    "llama4_text": "chunks",
+    "mimo_v2_flash": "sinks, values of another size",
+}
+BATCHED = frozenset(KINDS_OF_ATTENTION).union(
+    (case.id for case in CASES if case.quantized),
+    (case.id for case in (*latent.CASES, *recurrent.CASES, *images.CASES)),
 )
 """Cases whose batches are compared: the others have the attention and the states of one of these."""
