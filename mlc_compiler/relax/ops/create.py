@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...ir.expr import PrimExpr, const
+from ...ir.expr import IntImm, PrimExpr, const
 from ...ir.simplify import simplify
 from ...tir import te
 from .registry import Shape, operator
@@ -46,6 +46,12 @@ def ones_like(x: te.Tensor, *, dtype: str | None = None) -> te.Tensor:
 
 @operator("arange")
 def arange(start: PrimExpr, end: PrimExpr, step: PrimExpr, *, dtype: str) -> te.Tensor:
-    """The integers ``start, start + step, …`` below ``end``, in ``dtype``; ``step`` is positive."""
-    size = simplify((end - start + (step - 1)) // step)
+    """The integers ``start, start + step, …`` before ``end``, in ``dtype``; a symbolic ``step`` is positive."""
+    if isinstance(step, IntImm) and step.value == 0:
+        raise ValueError("step: got 0; expected another integer")
+    backwards = isinstance(step, IntImm) and step.value < 0
+    length, stride = (start - end, -step) if backwards else (end - start, step)
+    size = simplify((length + (stride - 1)) // stride)
+    if isinstance(size, IntImm):
+        size = const(max(size.value, 0), size.dtype)
     return te.compute((size,), lambda i: te.cast(start + i * step, dtype), name="arange")

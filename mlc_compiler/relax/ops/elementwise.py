@@ -8,7 +8,7 @@ from typing import Any
 
 from ...ir import dtype as dt
 from ...ir import expr as ir
-from ...ir.expr import PrimExpr
+from ...ir.expr import FloatImm, PrimExpr
 from ...tir import te
 from .registry import Operator, operator
 
@@ -48,8 +48,8 @@ floor_divide = _binary("floor_divide", lambda x, y: _floor_divide(x, y), "``floo
 floor_mod = _binary("floor_mod", lambda x, y: _floor_mod(x, y), "The remainder ``x - floor(x / y) * y``.")
 power = _binary("power", lambda x, y: _power(x, y), "``x`` to the power of ``y``.")
 atan2 = _binary("atan2", lambda x, y: te.cast(te.call("atan2", *_both_wide(x, y)), x.dtype), "The angle of (y, x).")
-maximum = _binary("maximum", ir.maximum)
-minimum = _binary("minimum", ir.minimum)
+maximum = _binary("maximum", lambda x, y: _extreme(ir.maximum, x, y), "NaN where either operand is.")
+minimum = _binary("minimum", lambda x, y: _extreme(ir.minimum, x, y), "NaN where either operand is.")
 equal = _binary("equal", lambda x, y: ir.binary("==", x, y))
 not_equal = _binary("not_equal", lambda x, y: ir.binary("!=", x, y))
 less = _binary("less", lambda x, y: x < y)
@@ -94,8 +94,8 @@ logical_not = _unary("logical_not", ir.Not)
 
 sign = _unary("sign", lambda x: te.select(x > 0, ir.const(1, x.dtype), te.select(x < 0, ir.const(-1, x.dtype), x * 0)))
 
-relu = _unary("nn.relu", lambda x: ir.maximum(x, ir.const(0, x.dtype)), "``max(x, 0)``")
-relu6 = _unary("nn.relu6", lambda x: _relu6(x), "``x`` limited to ``[0, 6]``.")
+relu = _unary("nn.relu", lambda x: ir.maximum(ir.const(0, x.dtype), x), "``max(x, 0)``; NaN stays.")
+relu6 = _unary("nn.relu6", lambda x: _limited(x, 0, 6), "``x`` limited to ``[0, 6]``; NaN stays.")
 silu = _unary("nn.silu", lambda x: x * te.sigmoid(x), "``x * sigmoid(x)``")
 gelu = _unary("nn.gelu", lambda x: x * 0.5 * (1.0 + te.erf(x * math.sqrt(0.5))), "``x * Phi(x)``")
 gelu_tanh = _unary("nn.gelu_tanh", lambda x: _gelu_tanh(x), "The tanh approximation of GELU.")
@@ -105,8 +105,19 @@ def _absolute(x: PrimExpr) -> PrimExpr:
     return ir.maximum(x, -x) if dt.is_float(x.dtype) or dt.is_signed(x.dtype) else x
 
 
-def _relu6(x: PrimExpr) -> PrimExpr:
-    return ir.minimum(ir.maximum(x, ir.const(0, x.dtype)), ir.const(6, x.dtype))
+def _limited(x: PrimExpr, low: float, high: float) -> PrimExpr:
+    """``x`` limited to ``[low, high]``: a comparison with NaN is false, and selects the second operand."""
+    return ir.minimum(high, ir.maximum(low, x))
+
+
+def _extreme(compare: Callable[[Any, Any], PrimExpr], x: Any, y: Any) -> PrimExpr:
+    """The greater or smaller operand. ``compare`` results in its second operand where one is NaN."""
+    x, y = ir.as_expr(x), ir.as_expr(y)
+    if not dt.is_float(x.dtype):
+        return compare(x, y)
+    if isinstance(y, FloatImm):
+        return compare(y, x)
+    return te.select(ir.binary("!=", x, x), x, compare(x, y))
 
 
 def _gelu_tanh(x: PrimExpr) -> PrimExpr:
@@ -171,5 +182,5 @@ def where(condition: te.Tensor, x: te.Tensor, y: te.Tensor) -> te.Tensor:
 
 @operator("clip")
 def clip(x: te.Tensor, *, min: float, max: float) -> te.Tensor:
-    """The elements clamped to ``[min, max]``."""
-    return te.elementwise("clip", lambda value: ir.minimum(ir.maximum(value, min), max), x)
+    """The elements clamped to ``[min, max]``; NaN stays."""
+    return te.elementwise("clip", lambda value: _limited(value, min, max), x)

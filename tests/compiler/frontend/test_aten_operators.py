@@ -172,6 +172,7 @@ SHAPES: Cases = [
     ),
     lambda x, y, i: (x.gather(1, i[None, :2, :3] % 4), torch.tril(x), x.triu(1), aten._unsafe_view(x, [4, 12])),
     lambda x, y, i: (torch.arange(5) + i[0, 0], torch.arange(1, 9, 2) * 1, torch.arange(0, 1, 0.25) + x[0, 0, :4]),
+    lambda x, y, i: (torch.arange(9, -9, -4) * 1, torch.arange(3, 3)),
     lambda x, y, i: (
         torch.full((2, 3), 1.5) + 0,
         torch.full((2,), 3) + 0,

@@ -4,9 +4,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from mlc_compiler import build
 from mlc_compiler.relax.info import scalar_constant
 from mlc_compiler.relax.ops import OperatorError
-from tests.compiler.relax.check_op import check_op, graph_of, run_op
+from tests.compiler.relax.check_op import arrays_in, check_op, graph_of, run_op
 
 RNG = np.random.default_rng(7)
 
@@ -180,3 +181,26 @@ def test_wrong_attribute():
 def test_wrong_number_of_arguments():
     with pytest.raises(OperatorError, match=r"add: got 1 arguments; expected \(x, y\)"):
         run_op("add", normal(3))
+
+
+NAN = np.array([1, np.nan, -3, 9, np.nan, -0.25], np.float32)
+OTHER = np.array([2, 1, np.nan, -4, np.nan, 0.5], np.float32)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+@pytest.mark.parametrize(
+    ("name", "args", "attrs", "reference"),
+    [
+        ("maximum", (NAN, OTHER), {}, np.maximum),
+        ("minimum", (NAN, OTHER), {}, np.minimum),
+        ("maximum", (NAN, 0.5), {}, np.maximum),
+        ("minimum", (0.5, NAN), {}, np.minimum),
+        ("clip", (NAN,), {"min": -1.0, "max": 2.0}, lambda x: np.clip(x, -1, 2)),
+        ("nn.relu", (NAN,), {}, lambda x: np.maximum(x, 0)),
+        ("nn.relu6", (NAN,), {}, lambda x: np.clip(x, 0, 6)),
+    ],
+)
+def test_compiled_limits_keep_nan(name, args, attrs, reference, dtype):
+    args = [a.astype(dtype) if isinstance(a, np.ndarray) else a for a in args]
+    got = build(graph_of(name, args, attrs))["main"](*arrays_in(args))
+    np.testing.assert_array_equal(np.asarray(got), reference(*args))

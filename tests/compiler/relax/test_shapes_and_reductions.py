@@ -198,7 +198,10 @@ def test_creation():
     exactly("zeros", (2, 3), reference=lambda s: np.zeros(s, "float16"), dtype="float16")
     exactly("ones", (2,), reference=lambda s: np.ones(s, "int32"), dtype="int32")
     exactly("full", (2, 2), 2.5, reference=lambda s, v: np.full(s, v, "float32"), dtype="float32")
-    exactly("arange", 2, 11, 3, reference=lambda *r: np.arange(*r, dtype="int32"), dtype="int32")
+    for limits in ((2, 11, 3), (9, -9, -1), (10, -9, -2), (4, 4, 1), (5, 2, 1), (2, 5, -1)):
+        exactly("arange", *limits, reference=lambda *r: np.arange(*r, dtype="int32"), dtype="int32")
+    with pytest.raises(OperatorError, match="step: got 0"):
+        run_op("arange", 2, 11, 0, dtype="int32")
 
 
 @pytest.mark.parametrize("axis", [None, 0, -1, (0, 2)])
