@@ -21,8 +21,8 @@ from mlc_compiler.tuning.tuned import Tuned
 from mlc_errors import UsageError
 from mlc_toolchain.progress import Progress, Step, silent
 
-SIZES = {"seq_len": 64, "batch_size": 1, "num_seqs": 1, "num_tokens": 64}
-"""Values of symbolic sizes for measurements: a prompt of 64 tokens, and one sequence."""
+SIZES = {"seq_len": 64, "batch_size": 4, "num_seqs": 4, "num_tokens": 64}
+"""Values of symbolic sizes for measurements: prompts of 64 tokens, four sequences."""
 UNITS = {"s": 1, "m": 60, "h": 3600}
 STEP = 4  # trials of a kernel before the next kernel is chosen
 TRIALS = 1000  # maximum per kernel

@@ -28,6 +28,7 @@ class Module:
 
 
 # ----
+
 # from mlc_compiler.script import I, R, T
 
 
@@ -82,7 +83,7 @@ class Module:
                 v_i0, v_i1 = T.axis.remap("SS", [i0, i1])
                 T.reads(x[v_i0, v_i1])
                 T.writes(relu[v_i0, v_i1])
-                relu[v_i0, v_i1] = T.max(x[v_i0, v_i1], T.float32(0.0))
+                relu[v_i0, v_i1] = T.max(T.float32(0.0), x[v_i0, v_i1])
 
     @T.prim_func(private=True)
     def multiply(var_x: T.handle, var_multiply: T.handle):
