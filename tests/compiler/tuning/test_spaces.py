@@ -27,6 +27,7 @@ from mlc_compiler.tuning.task import Task
 from mlc_errors import MLCError
 from tests.compiler.schedules.meaning import AVX2, lowered, random_arguments, run
 from tests.compiler.schedules.test_matmul import quantized
+from tests.compiler.schedules.test_quantized_matmuls import rewritten
 from tests.compiler.tuning.spaces import product, scaled, tiled
 
 
@@ -140,6 +141,18 @@ def test_choices_of_rules_change_the_loops_only(make: Callable[[], PrimFunc]):
     if not any("layouts" in c.func.attrs for c in made):
         for candidate in made:
             check(task.func, candidate)
+
+
+@pytest.mark.parametrize(("rows", "choices"), [(1, 2), (2, 2), (64, 3)])
+def test_every_choice_for_quantized_weights_makes_a_difference(rows: int, choices: int):
+    """A single row has no choice of rows, but of columns and of streams."""
+    task, space = Task("f", rewritten(quantized(rows, 256, 64), AVX2), AVX2), RuleSpace(CPU_RULES, AVX2)
+    default = space.default(task)
+    assert default is not None and len(default.decisions) == choices
+    for position in range(choices):
+        changed = [[*default.decisions[:position], n, *default.decisions[position + 1 :]] for n in range(2)]
+        made = [space.candidate(task, decisions=decisions, explore=False) for decisions in changed]
+        assert len({c.func.script() for c in made if c is not None}) == 2
 
 
 def test_decisions_give_the_same_candidate_again():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +33,7 @@ from .streams import divide_columns, even_streams
 
 PARTIAL_SUMS = 16  # lanes of a reduction over a group
 GROUPS_TOGETHER = 8  # groups of a row that are quantized in one iteration of the parallel loop, at most
+ROWS_IN_REGISTERS, CHOSEN_ROWS = (1, 2, 4), (8, 32)  # candidates beside the planned numbers of rows
 
 
 @dataclass(frozen=True)
@@ -56,18 +58,6 @@ class _Tile:
         *steps, _ = find_tensor_intrin(self.dot).operands[1].shape
         return steps[0] if steps else 1
 
-    def of_rows(self, count: int, columns: int, cores: int) -> _Tile:
-        """The tile for a constant number of rows, no higher than needed. columns: of the weight, or of each side.
-
-        A single row is multiplied with several narrow tiles at once, whose columns are far from each other: hardware
-        prefetches within a page, so that several streams keep more cache lines in flight than one.
-        """
-        together = min(self.rows_in_registers, count)
-        narrow = count == 1 and self.columns == self.sides * self.lanes
-        streams = even_streams(columns // self.lanes, cores) if narrow else 1
-        rows = min(self.rows, round_up(count, together))
-        return replace(self, rows=rows, rows_in_registers=together, streams=streams)
-
 
 class QuantizedMatmul(TunableRule):
     """Schedule of the functions that ``QuantizedMatmuls`` rewrote.
@@ -85,8 +75,7 @@ class QuantizedMatmul(TunableRule):
         if blocks is None or given is None:
             return None
         count, *_, columns, _ = map(s.extent, s.get_loops("product"))
-        tile = _chosen(s, _Tile(**given), columns)
-        tile = tile.of_rows(count, columns, Cpu.of(target).cores) if isinstance(count, int) else tile
+        tile = _chosen(s, _Tile(**given), count, columns, Cpu.of(target).cores)
         for block, weight in _quantized_parameters(blocks, func):
             s.transform_layout(block, weight.name, _tiled(tile, weight))
         names = [b.name for b in blocks.in_order]
@@ -101,14 +90,30 @@ class QuantizedMatmul(TunableRule):
         return s
 
 
-def _chosen(s: Schedule, plan: _Tile, columns: int) -> _Tile:
-    """The planned tile, or one of another size. columns: of the weight, or of each of its sides."""
+def _chosen(s: Schedule, plan: _Tile, count: int | PrimExpr, columns: int, cores: int) -> _Tile:
+    """The planned tile, or one of another size; no higher than a constant number of rows needs.
+
+    count: of rows. columns: of the weight, or of each of its sides. A single row is multiplied with several narrow
+    tiles at once, see ``streams.py``.
+    """
+    most = count if isinstance(count, int) else max(plan.rows, CHOSEN_ROWS[-1])
     of_side = plan.columns // plan.sides
     wide = [c for c in (of_side // 2, of_side, 2 * of_side) if c and c % plan.lanes == 0 and columns % c == 0]
-    together = choose(s, sorted({1, 2, 4, plan.rows_in_registers}), plan.rows_in_registers)
-    rows = choose(s, sorted({8, 32, plan.rows}), plan.rows)
-    chosen = choose(s, wide, of_side) * plan.sides
-    return replace(plan, columns=chosen, rows=round_up(rows, together), rows_in_registers=together)
+    together = _one_of(s, [c for c in ROWS_IN_REGISTERS if c < most], min(plan.rows_in_registers, most))
+    rows = _one_of(s, [c for c in CHOSEN_ROWS if c < most], min(plan.rows, most))
+    of_side = choose(s, wide, of_side)
+    streams = 1
+    if count == 1 and of_side == plan.lanes:
+        tiles = columns // plan.lanes
+        streams = _one_of(s, [c for c in (1, 2, 4) if tiles % c == 0], even_streams(tiles, cores))
+    rows = round_up(rows, together)
+    return replace(plan, columns=of_side * plan.sides, rows=rows, rows_in_registers=together, streams=streams)
+
+
+def _one_of(s: Schedule, others: Sequence[int], default: int) -> int:
+    """The default, or one of other candidates; no choice where there are none."""
+    candidates = sorted({*others, default})
+    return choose(s, candidates, default) if len(candidates) > 1 else default
 
 
 def _tiled(tile: _Tile, weight: Buffer) -> IndexMap:
