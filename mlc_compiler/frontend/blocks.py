@@ -175,18 +175,22 @@ def attention(
     is_causal: bool = False,
     scale: float | None = None,
     num_past: Size = 0,
+    soft_cap: float = 0.0,
 ) -> Expr:
     """``softmax(q k^T * scale + mask) v``; q: [..., S, D], k, v: [..., T, D], mask: floating, or bool (True: visible).
 
-    is_causal: query i also sees no key after ``i + num_past``. The sizes of k and v on the axis before S may be
-    divisors of q's (grouped queries). The result of a query without any visible key (mask False or minus infinity
-    everywhere) is 0, as in PyTorch.
+    soft_cap: unless 0, scores become ``soft_cap * tanh(score / soft_cap)`` before the mask is added. is_causal: query i
+    also sees no key after ``i + num_past``. The sizes of k and v on the axis before S may be divisors of q's (grouped
+    queries). The result of a query without any visible key (mask False or minus infinity everywhere) is 0, as in
+    PyTorch.
     """
     k, v = _repeated(k, q), _repeated(v, q)
     order = (*range(rank(k) - 2), rank(k) - 1, rank(k) - 2)
     if scale is None:
         scale = 1.0 / math.sqrt(constant_size(q, rank(q) - 1))
     scores = ops.multiply(ops.matmul(q, ops.permute_dims(k, axes=order)), scale)
+    if soft_cap:
+        scores = ops.multiply(ops.tanh(ops.divide(scores, soft_cap)), soft_cap)
     zero_rows = mask is not None
     if is_causal:
         mask = _causal(mask, size_of(q, rank(q) - 2), size_of(k, rank(k) - 2), num_past)

@@ -29,8 +29,8 @@ def attention(
 
     Returns the result in q's form, and the keys and values, past ones first, [N, G, P + T, D].
     """
-    if softcap:
-        raise ValueError(f"softcap: got {softcap}; expected 0")
+    if softcap < 0:
+        raise ValueError(f"softcap: got {softcap}; expected a positive number, or 0 for none")
     joined = rank(q) == 3
     if joined:
         q, k, v = (_heads(x, n) for x, n in ((q, q_num_heads), (k, kv_num_heads), (v, kv_num_heads)))
@@ -38,7 +38,7 @@ def attention(
     if past_key is not None:
         num_past = size_of(past_key, 2)
         k, v = ops.concat([past_key, k], axis=2), ops.concat([past_value, v], axis=2)
-    y = blocks.attention(q, k, v, mask, bool(is_causal), scale, num_past)
+    y = blocks.attention(q, k, v, mask, bool(is_causal), scale, num_past, softcap)
     if joined:
         y = blocks.reshape(ops.permute_dims(y, axes=(0, 2, 1, 3)), (size_of(y, 0), size_of(y, 2), -1))
     return y, k, v

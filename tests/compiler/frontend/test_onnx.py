@@ -210,6 +210,7 @@ CASES: list[Case] = [
     ("QLinearConv", ["pixels", *UNITS, codes(3, 4, 3, 2), *COLUMNS, *RESULT, np.int32([900, -5000, 70])], {}),
     ("Attention", ["image", normal(2, 2, 5, 9), normal(2, 2, 5, 3), normal(7, 5)], {"is_causal": 1}),
     ("Attention", ["image", normal(2, 4, 7, 9), normal(2, 4, 7, 3), normal(7, 7) > 0.5], {"is_causal": 1}),
+    ("Attention", ["image", normal(2, 4, 7, 9), normal(2, 4, 7, 3), normal(7, 7)], {"softcap": 0.7}),
     ("Attention", ["x", normal(2, 3, 3), normal(2, 3, 2), "", normal(2, 1, 2, 3), normal(2, 1, 2, 2)], HEADS),
     ("GRU", ["x", normal(2, 9, 6), normal(2, 9, 3), normal(2, 18)], {"hidden_size": 3, "direction": "bidirectional"}),
     ("GRU", ["x", normal(1, 9, 6), normal(1, 9, 3), normal(1, 18)], {"hidden_size": 3, "linear_before_reset": 1}),
