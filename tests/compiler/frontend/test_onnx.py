@@ -327,6 +327,19 @@ def test_sizes_are_computed_from_symbolic_sizes():
         check(model, {"x": normal(n, 2)})
 
 
+def test_constants_that_the_reference_evaluator_cannot_gather_from():
+    """It gathers from at most 64 elements along the axis."""
+    table, places = ints(*range(70, 0, -1))[None], ints(69, 0, 68)[None]
+    nodes = [
+        helper.make_node("GatherElements", ["table", "places"], ["found"], axis=1),
+        helper.make_node("Add", ["x", "found"], ["y"]),
+    ]
+    model = model_of(nodes, {"x": ((1, 3), "int64")}, ["y"], {"table": table, "places": places})
+    imported = from_onnx(model)
+    got = build(imported.mod, num_threads=1)["main"](ints(5, 6, 7)[None], *imported.params.values())
+    assert np.asarray(got).tolist() == [[6, 76, 9]]
+
+
 def test_functions_are_inlined():
     """A function of the model, and those of operators without a row, whose attributes have their defaults."""
     body, versions = [helper.make_node("ThresholdedRelu", ["v"], ["w"])], [helper.make_opsetid("", 18)]
