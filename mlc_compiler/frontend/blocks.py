@@ -12,7 +12,7 @@ from ..ir.expr import as_expr
 from ..ir.structural import structural_equal
 from ..relax import ops
 from ..relax.info import shape_of
-from ..relax.nodes import Expr, constant
+from ..relax.nodes import Constant, Expr, constant
 from .values import ImportModelError, Number, Size, axis_of, cast, constant_size, dtype_of, plain, rank, size_of
 
 CONVOLUTIONS = {1: ops.conv1d, 2: ops.conv2d, 3: ops.conv3d}
@@ -184,6 +184,8 @@ def attention(
     queries). The result of a query without any visible key (mask False or minus infinity everywhere) is 0, as in
     PyTorch.
     """
+    if isinstance(mask, Constant) and (mask.data if mask.data.dtype == bool else mask.data == 0).all():
+        mask = None  # as in models that make a mask for texts without padding
     k, v = _repeated(k, q), _repeated(v, q)
     order = (*range(rank(k) - 2), rank(k) - 1, rank(k) - 2)
     if scale is None:

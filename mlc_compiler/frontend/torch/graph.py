@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,9 @@ from ..values import ImportModelError
 
 WITHOUT_MEANING = frozenset({"device", "layout", "memory_format", "non_blocking", "pin_memory", "copy"})
 """Keyword arguments about the storage of a tensor, which are ignored."""
+
+MOST_KNOWN = 1 << 20  # bytes of a result that is computed at import
+_KNOWN_DTYPES = frozenset({"torch.bool", "torch.int32", "torch.int64", "torch.float32"})
 
 Row = Callable[..., Any]
 Rows = Callable[[fx.Node], Row | None]
@@ -70,14 +73,22 @@ def require_rows(nodes: Iterable[fx.Node], rows: Rows) -> None:
 
 @dataclass
 class Translation:
-    """Translates nodes to bindings of the function being built. values: the values of the nodes translated so far."""
+    """Translates nodes to bindings of the function being built.
+
+    values: the values of the nodes translated so far. known: results of nodes that depend on no input or weight, such
+    as positions and masks made of them, which PyTorch computes at import.
+    """
 
     builder: BlockBuilder
     rows: Rows
     values: dict[fx.Node, Any]
+    known: dict[fx.Node, torch.Tensor] = field(default_factory=dict)
 
     def run(self, node: fx.Node) -> None:
         """Bind the value of a ``call_…`` node. Raises ImportModelError, which names the node, for invalid arguments."""
+        if (result := self._computed(node)) is not None:
+            self.known[node], self.values[node] = result, constant_of(result)
+            return
         row = self.rows(node)
         assert row is not None
         options = {k: v for k, v in node.kwargs.items() if k not in WITHOUT_MEANING}
@@ -87,6 +98,22 @@ class Translation:
             where = node.meta.get("stack_trace", "").strip().splitlines()
             hint = f"at {' '.join(where[-2:])}" if where else None
             raise ImportModelError(f"{node.format_node()}: {error}", hint=hint) from error
+
+    def _computed(self, node: fx.Node) -> torch.Tensor | None:
+        """The result of an operator on numbers and known tensors, up to MOST_KNOWN bytes; None for any other node."""
+        op = node.target
+        if not isinstance(op, torch._ops.OpOverload) or any(n not in self.known for n in node.all_input_nodes):
+            return None
+        if op._schema.is_mutable or torch.Tag.nondeterministic_seeded in op.tags or "empty" in op.name():
+            return None
+        planned = node.meta.get("val")
+        if not isinstance(planned, torch.Tensor) or str(planned.dtype) not in _KNOWN_DTYPES:
+            return None
+        if planned.nbytes > MOST_KNOWN:
+            return None
+        args, kwargs = fx.node.map_arg((node.args, {**node.kwargs}), lambda n: self.known[n])
+        result = op(*args, **({**kwargs, "device": "cpu"} if "device" in kwargs else kwargs))
+        return result if isinstance(result, torch.Tensor) else None
 
     def given(self, argument: Any) -> Any:
         """Replace nodes in an argument by their values, and dtypes by their names."""

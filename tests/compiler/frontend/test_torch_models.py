@@ -80,6 +80,30 @@ def test_whisper_encoder():
     check(model, torch.randn(1, 10, 16))
 
 
+class Masked(nn.Module):
+    """Attention with a mask of positions: all are visible up to ``limit`` tokens; and a table of positions."""
+
+    def __init__(self, limit: int):
+        super().__init__()
+        self.limit = limit
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        at = torch.arange(x.shape[1]) + 1
+        mask = (at <= self.limit)[None].expand(x.shape[1], -1)
+        return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=mask) + torch.cos(at * 0.5)[:, None]
+
+
+@pytest.mark.parametrize(("limit", "masked"), [(6, False), (4, True)])
+def test_what_depends_on_no_input_is_computed_at_import(limit: int, masked: bool):
+    model, x = Masked(limit).eval(), torch.randn(2, 6, 8)
+    program = torch.export.export(model, (x,))
+    mod = from_exported_program(program).mod
+    text = mod.script()
+    assert ("R.where(" in text) == masked
+    assert not any(f"R.{name}(" in text for name in ("arange", "less_equal", "broadcast_to", "cos"))
+    compare(build(mod)["main"](x), [model(x)], 1e-5)
+
+
 class Mlp(nn.Module):
     def __init__(self) -> None:
         super().__init__()
