@@ -24,7 +24,7 @@ WITHOUT_MEANING = frozenset({"device", "layout", "memory_format", "non_blocking"
 """Keyword arguments about the storage of a tensor, which are ignored."""
 
 MOST_KNOWN = 1 << 20  # bytes of a result that is computed at import
-_KNOWN_DTYPES = frozenset({"torch.bool", "torch.int32", "torch.int64", "torch.float32"})
+KNOWN_DTYPES = frozenset({torch.bool, torch.int32, torch.int64, torch.float32})
 
 Row = Callable[..., Any]
 Rows = Callable[[fx.Node], Row | None]
@@ -107,13 +107,11 @@ class Translation:
         if op._schema.is_mutable or torch.Tag.nondeterministic_seeded in op.tags or "empty" in op.name():
             return None
         planned = node.meta.get("val")
-        if not isinstance(planned, torch.Tensor) or str(planned.dtype) not in _KNOWN_DTYPES:
-            return None
-        if planned.nbytes > MOST_KNOWN:
+        if not isinstance(planned, torch.Tensor) or planned.dtype not in KNOWN_DTYPES or planned.nbytes > MOST_KNOWN:
             return None
         args, kwargs = fx.node.map_arg((node.args, {**node.kwargs}), lambda n: self.known[n])
-        result = op(*args, **({**kwargs, "device": "cpu"} if "device" in kwargs else kwargs))
-        return result if isinstance(result, torch.Tensor) else None
+        result: torch.Tensor = op(*args, **({**kwargs, "device": "cpu"} if "device" in kwargs else kwargs))
+        return result
 
     def given(self, argument: Any) -> Any:
         """Replace nodes in an argument by their values, and dtypes by their names."""

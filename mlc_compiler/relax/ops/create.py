@@ -47,10 +47,10 @@ def ones_like(x: te.Tensor, *, dtype: str | None = None) -> te.Tensor:
 @operator("arange")
 def arange(start: PrimExpr, end: PrimExpr, step: PrimExpr, *, dtype: str) -> te.Tensor:
     """The integers ``start, start + step, …`` before ``end``, in ``dtype``; a symbolic ``step`` is positive."""
-    if isinstance(step, IntImm) and step.value == 0:
+    sign = step.value if isinstance(step, IntImm) else 1
+    if sign == 0:
         raise ValueError("step: got 0; expected another integer")
-    backwards = isinstance(step, IntImm) and step.value < 0
-    length, stride = (start - end, -step) if backwards else (end - start, step)
+    length, stride = (end - start, step) if sign > 0 else (start - end, -step)
     size = simplify((length + (stride - 1)) // stride)
     if isinstance(size, IntImm):
         size = const(max(size.value, 0), size.dtype)

@@ -110,13 +110,12 @@ def _limited(x: PrimExpr, low: float, high: float) -> PrimExpr:
     return ir.minimum(high, ir.maximum(low, x))
 
 
-def _extreme(compare: Callable[[Any, Any], PrimExpr], x: Any, y: Any) -> PrimExpr:
+def _extreme(compare: Callable[[Any, Any], PrimExpr], x: PrimExpr, y: PrimExpr) -> PrimExpr:
     """The greater or smaller operand. ``compare`` results in its second operand where one is NaN."""
-    x, y = ir.as_expr(x), ir.as_expr(y)
-    if not dt.is_float(x.dtype):
-        return compare(x, y)
     if isinstance(y, FloatImm):
-        return compare(y, x)
+        x, y = y, x
+    if not dt.is_float(x.dtype) or (isinstance(x, FloatImm) and not math.isnan(x.value)):
+        return compare(x, y)
     return te.select(ir.binary("!=", x, x), x, compare(x, y))
 
 

@@ -195,6 +195,8 @@ OTHER = np.array([2, 1, np.nan, -4, np.nan, 0.5], np.float32)
         ("minimum", (NAN, OTHER), {}, np.minimum),
         ("maximum", (NAN, 0.5), {}, np.maximum),
         ("minimum", (0.5, NAN), {}, np.minimum),
+        ("minimum", (OTHER, math.nan), {}, np.minimum),
+        ("maximum", (math.nan, OTHER), {}, np.maximum),
         ("clip", (NAN,), {"min": -1.0, "max": 2.0}, lambda x: np.clip(x, -1, 2)),
         ("nn.relu", (NAN,), {}, lambda x: np.maximum(x, 0)),
         ("nn.relu6", (NAN,), {}, lambda x: np.clip(x, 0, 6)),

@@ -34,6 +34,7 @@ from .streams import divide_columns, even_streams
 PARTIAL_SUMS = 16  # lanes of a reduction over a group
 GROUPS_TOGETHER = 8  # groups of a row that are quantized in one iteration of the parallel loop, at most
 ROWS_IN_REGISTERS, CHOSEN_ROWS = (1, 2, 4), (8, 32)  # candidates beside the planned numbers of rows
+CHOSEN_STREAMS = (1, 2, 4)
 
 
 @dataclass(frozen=True)
@@ -99,13 +100,13 @@ def _chosen(s: Schedule, plan: _Tile, count: int | PrimExpr, columns: int, cores
     most = count if isinstance(count, int) else max(plan.rows, CHOSEN_ROWS[-1])
     of_side = plan.columns // plan.sides
     wide = [c for c in (of_side // 2, of_side, 2 * of_side) if c and c % plan.lanes == 0 and columns % c == 0]
-    together = _one_of(s, [c for c in ROWS_IN_REGISTERS if c < most], min(plan.rows_in_registers, most))
-    rows = _one_of(s, [c for c in CHOSEN_ROWS if c < most], min(plan.rows, most))
+    together = _one_of(s, [c for c in ROWS_IN_REGISTERS if c <= most], min(plan.rows_in_registers, most))
+    rows = _one_of(s, [c for c in CHOSEN_ROWS if c <= most], min(plan.rows, most))
     of_side = choose(s, wide, of_side)
     streams = 1
     if count == 1 and of_side == plan.lanes:
         tiles = columns // plan.lanes
-        streams = _one_of(s, [c for c in (1, 2, 4) if tiles % c == 0], even_streams(tiles, cores))
+        streams = _one_of(s, [c for c in CHOSEN_STREAMS if tiles % c == 0], even_streams(tiles, cores))
     rows = round_up(rows, together)
     return replace(plan, columns=of_side * plan.sides, rows=rows, rows_in_registers=together, streams=streams)
 

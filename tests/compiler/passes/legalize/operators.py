@@ -28,7 +28,6 @@ class Module:
 
 
 # ----
-
 # from mlc_compiler.script import I, R, T
 
 
