@@ -44,25 +44,34 @@ class _Traits:
         return found
 
 
-_traits: dict[type, _Traits | None] = {}
+class _TraitsOf(dict[type, _Traits | None]):
+    """Table of the traits of each node class; None for other classes."""
+
+    def __missing__(self, cls: type) -> _Traits | None:
+        self[cls] = found = _Traits.of(cls) if is_dataclass(cls) else None
+        return found
 
 
-def _traits_of(cls: type) -> _Traits | None:
-    """The traits of a node class; None for other classes."""
-    if cls not in _traits:
-        _traits[cls] = _Traits.of(cls) if is_dataclass(cls) else None
-    return _traits[cls]
+_traits = _TraitsOf()
 
 
 class _Matcher:
+    """Compares two trees. Where they differ, ``path`` has the steps to the difference, the innermost one first."""
+
     def __init__(self) -> None:
         self.left: dict[int, Any] = {}
         self.right: dict[int, Any] = {}
         self.keep: list[Any] = []
-        self.mismatch = ""
+        self.path: list[str] = []
+        self.why = ""
 
-    def fail(self, path: str, why: str) -> bool:
-        self.mismatch = self.mismatch or f"{path or 'root'}: {why}"
+    @property
+    def mismatch(self) -> str:
+        """The path to the difference, and both values."""
+        return f"{''.join(reversed(self.path)).removeprefix('.') or 'root'}: {self.why}"
+
+    def fail(self, why: str) -> bool:
+        self.why = why
         return False
 
     def pair(self, a: Any, b: Any) -> bool | None:
@@ -73,49 +82,65 @@ class _Matcher:
         self.keep += [a, b]
         return None
 
-    def equal(self, a: Any, b: Any, path: str) -> bool:
+    def equal(self, a: Any, b: Any) -> bool:
         if type(a) is not type(b):
-            return self.fail(path, f"{type(a).__name__} is not {type(b).__name__}")
-        traits = _traits_of(type(a))
+            return self.fail(f"{type(a).__name__} is not {type(b).__name__}")
+        traits = _traits[type(a)]
         if traits is not None:
-            return self._nodes(a, b, path, traits)
+            return self._nodes(a, b, traits)
+        if isinstance(a, tuple | list):
+            return self._sequences(a, b)
         if isinstance(a, np.ndarray):
             same = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-            return same or self.fail(path, "constants differ")
-        if isinstance(a, tuple | list):
-            return self._sequences(a, b, path)
+            return same or self.fail("constants differ")
         if isinstance(a, Mapping):
-            return self._mappings(a, b, path)
+            return self._mappings(a, b)
         same = repr(a) == repr(b) if isinstance(a, float) else bool(a == b)
-        return same or self.fail(path, f"{a!r} is not {b!r}")
+        return same or self.fail(f"{a!r} is not {b!r}")
 
-    def _sequences(self, a: Any, b: Any, path: str) -> bool:
+    def _sequences(self, a: Any, b: Any) -> bool:
         if len(a) != len(b):
-            return self.fail(path, f"{len(a)} items, not {len(b)}")
-        return all(self.equal(x, y, f"{path}[{i}]") for i, (x, y) in enumerate(zip(a, b, strict=True)))
+            return self.fail(f"{len(a)} items, not {len(b)}")
+        for i, (x, y) in enumerate(zip(a, b, strict=True)):
+            if not self.equal(x, y):
+                self.path.append(f"[{i}]")
+                return False
+        return True
 
-    def _mappings(self, a: Any, b: Any, path: str) -> bool:
+    def _mappings(self, a: Any, b: Any) -> bool:
         if set(a) != set(b):
-            return self.fail(path, f"keys {sorted(map(str, a))} are not {sorted(map(str, b))}")
-        return all(self.equal(a[k], b[k], f"{path}.{k}") for k in a)
+            return self.fail(f"keys {sorted(map(str, a))} are not {sorted(map(str, b))}")
+        for name in a:
+            if not self.equal(a[name], b[name]):
+                self.path.append(f".{name}")
+                return False
+        return True
 
-    def _nodes(self, a: Any, b: Any, path: str, traits: _Traits) -> bool:
+    def _nodes(self, a: Any, b: Any, traits: _Traits) -> bool:
         if isinstance(a, FloatImm):
             same = a.dtype == b.dtype and repr(a.value) == repr(b.value)  # -0.0 differs from 0.0, NaN equals NaN
-            return same or self.fail(path, f"{a} is not {b}")
+            return same or self.fail(f"{a} is not {b}")
         if traits.by_identity:
             paired = self.pair(a, b)
             if paired is not None:
-                return paired or self.fail(path, f"{a.name} is not {b.name}")
-        for x, y in zip(traits.defined(a), traits.defined(b)):
-            self.left.pop(id(x), None)
-            self.right.pop(id(y), None)
+                return paired or self.fail(f"{a.name} is not {b.name}")
+        if traits.defines:
+            for x, y in zip(traits.defined(a), traits.defined(b)):
+                self.left.pop(id(x), None)
+                self.right.pop(id(y), None)
         outer = self.left, self.right
         if traits.is_closed:
             self.left, self.right = {}, {}
-        same = all(self.equal(getattr(a, n), getattr(b, n), f"{path}.{n}" if path else n) for n in traits.fields)
+        same = self._fields(a, b, traits)
         self.left, self.right = outer
         return same
+
+    def _fields(self, a: Any, b: Any, traits: _Traits) -> bool:
+        for name in traits.fields:
+            if not self.equal(getattr(a, name), getattr(b, name)):
+                self.path.append(f".{name}")
+                return False
+        return True
 
 
 @deep_recursion
@@ -124,14 +149,14 @@ def structural_equal(a: Any, b: Any) -> bool:
 
     Printing and parsing a module gives a structurally equal one. ``first_difference`` locates a difference.
     """
-    return a is b or _Matcher().equal(a, b, "")
+    return a is b or _Matcher().equal(a, b)
 
 
 @deep_recursion
 def first_difference(a: Any, b: Any) -> str | None:
     """The first difference of two trees, as a path with both values; None when they are structurally equal."""
     matcher = _Matcher()
-    return None if matcher.equal(a, b, "") else matcher.mismatch
+    return None if matcher.equal(a, b) else matcher.mismatch
 
 
 class _Key:
@@ -144,17 +169,17 @@ class _Key:
         self.tokens: list[Any] = []
 
     def add(self, node: Any) -> None:
-        traits = _traits_of(type(node))
-        if traits is not None:
-            self._node(node, traits)
-        elif isinstance(node, str | type(None)):
+        cls = type(node)
+        if cls is str or node is None:
             self.tokens.append(node)
-        elif isinstance(node, bool | int | float):
-            self.tokens += [type(node), repr(node)]
+        elif (traits := _traits[cls]) is not None:
+            self._node(node, traits)
         elif isinstance(node, tuple | list):
-            self.tokens += (type(node), len(node))
+            self.tokens += (cls, len(node))
             for item in node:
                 self.add(item)
+        elif isinstance(node, bool | int | float):
+            self.tokens += (cls, repr(node))
         elif isinstance(node, Mapping):
             self._mapping(node)
         elif isinstance(node, np.ndarray):
@@ -172,8 +197,9 @@ class _Key:
         self.tokens.append(type(node))
         if traits.by_identity and self._is_known(node):
             return
-        for var in traits.defined(node):
-            self.numbers.pop(id(var), None)
+        if traits.defines:
+            for var in traits.defined(node):
+                self.numbers.pop(id(var), None)
         outer = self.numbers
         if traits.is_closed:
             self.numbers = {}

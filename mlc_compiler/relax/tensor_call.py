@@ -104,7 +104,8 @@ class _Arguments:
 def infer_te(f: TensorExpression, names: Sequence[str], args: Sequence[Any], attrs: Mapping[str, Any]) -> StructInfo:
     """The structure info of the result of ``f(*args, **attrs)``."""
     arguments = _Arguments(fresh=False)
-    result = f(*_converted(arguments, names, args), **attrs)
+    with te.shapes_only():
+        result = f(*_converted(arguments, names, args), **attrs)
     return _result_info(arguments, result)
 
 

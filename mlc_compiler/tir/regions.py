@@ -146,16 +146,22 @@ def _regions(
 ) -> tuple[BufferRegion, ...]:
     """The regions of accesses; ``local``: ids of buffers and variables defined inside, which no region may mention."""
     result: dict[object, BufferRegion] = {}
-    for buffer, indices in places:
-        if id(buffer) in local:
-            continue
+    spans: dict[object, Range | None] = {}
+    distinct = {(id(buffer), key(indices)): (buffer, indices) for buffer, indices in places if id(buffer) not in local}
+    for buffer, indices in distinct.values():
         ranges = []
         for index, size in zip(indices, buffer.shape, strict=True):
-            found = span(index, inner, analyzer) if inner else Range(index, const(1, index.dtype))
-            inside = nodes_of((found.min, found.extent), BufferLoad, Var) if found else ()
-            known = found and not any(isinstance(n, BufferLoad) or id(n) in local for n in inside)
-            ranges.append(found if found and known else Range(const(0, size.dtype), size))
+            if (same := key(index)) not in spans:
+                spans[same] = _known_span(index, inner, analyzer, local)
+            ranges.append(spans[same] or Range(const(0, size.dtype), size))
         region = BufferRegion(buffer, tuple(ranges))
         identity = (id(buffer), tuple((key(r.min), key(r.extent)) for r in region.region))
         result.setdefault(identity, region)
     return tuple(result.values())
+
+
+def _known_span(index: PrimExpr, inner: dict[Var, PrimExpr], analyzer: Analyzer, local: set[int]) -> Range | None:
+    """``span``; None where it depends on stored values or on ``local`` variables."""
+    found = span(index, inner, analyzer) if inner else Range(index, const(1, index.dtype))
+    inside = nodes_of((found.min, found.extent), BufferLoad, Var) if found else ()
+    return None if any(isinstance(n, BufferLoad) or id(n) in local for n in inside) else found

@@ -97,7 +97,18 @@ def test_logits_of_every_position(pair: Pair) -> None:
     assert_same(pair, lambda llm: llm.logits(IDS))
 
 
-@models(WINDOW, EXPERTS)
+@models(EXPERTS)
+def test_experts(pair: Pair) -> None:
+    """A prompt, and a step after it."""
+
+    def compute(llm: LLM) -> list[np.ndarray]:
+        session = llm.new_session()
+        return [session.prefill(IDS[:20]).copy(), session.decode_step(IDS[20]).copy()]
+
+    assert_same(pair, compute)
+
+
+@models(WINDOW)
 def test_tokens_are_those_of_the_cpu(pair: Pair) -> None:
     """Greedy, sampled and with penalties; one prompt and a batch, of which one is longer than a call takes."""
 

@@ -25,14 +25,16 @@ SOURCE, TARGET = RNG.integers(3, VOCAB, 29).tolist(), [0, *RNG.integers(3, VOCAB
 torch.set_num_threads(1)
 
 
-def of_decoder(case: Case, model: PreTrainedModel, llm: LLM, batches: bool = True) -> Iterator[Pair]:
-    """Logits of all positions, of a prompt and decode steps, with ``batches`` of two sequences, and with images if the
-    model takes them."""
+def of_decoder(case: Case, model: PreTrainedModel, llm: LLM, steps: bool = True) -> Iterator[Pair]:
+    """Logits of all positions, in several calls, and with images if the model takes them.
+
+    steps: of a prompt and decode steps, too, and of two sequences.
+    """
     a, b = logits(case, model, A), logits(case, model, B)
     assert a.std() > 0.3 and np.abs(a[5:] - a[4:-1]).max() > 0.3  # far above the tolerance
     yield llm.logits(A), a
-    yield from _steps(llm, a)
-    if batches:
+    if steps:
+        yield from _steps(llm, a)
         yield from _batch(llm, a, b)
     if case.image_tokens or case.grids:
         yield from _images(llm, case, model)

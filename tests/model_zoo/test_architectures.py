@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.model_zoo.architecture_cases import BATCHED, CASES, Case
+from tests.model_zoo.architecture_cases import CASES, IN_STEPS, Case
 from tests.model_zoo.comparisons import A, of_decoder
 from tests.model_zoo.compiled import build, logits, random_model, with_decoded_weights
 
 TOLERANCE, QUANTIZED_TOLERANCE = 1e-4, 1.5e-2
 NOT_COMPARED = ("batch_prefill_to_last_hidden_states", "penalize", "sample", "sample_filtered", "logprobs")
 """Functions that take a quarter of the compilation's time."""
-BATCHES, SEQUENCES = ("batch_prefill", "batch_decode"), ("prefill", "decode")
+STEPS = ("prefill", "decode", "batch_prefill", "batch_decode")
 
 
 def close(got: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
@@ -25,9 +25,9 @@ def close(got: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_logits_equal_those_of_transformers(case: Case, tmp_path: Path) -> None:
     model = random_model(case)
-    batches = case.id in BATCHED
-    with build(case, model, tmp_path, without=NOT_COMPARED if batches else (*NOT_COMPARED, *BATCHES)) as llm:
-        for got, expected in of_decoder(case, model, llm, batches):
+    steps = case.id in IN_STEPS
+    with build(case, model, tmp_path, without=NOT_COMPARED if steps else (*NOT_COMPARED, *STEPS)) as llm:
+        for got, expected in of_decoder(case, model, llm, steps):
             close(got, expected, TOLERANCE)
 
 
@@ -35,7 +35,7 @@ def test_logits_equal_those_of_transformers(case: Case, tmp_path: Path) -> None:
 def test_4_bit_logits_are_those_of_the_decoded_weights(case: Case, tmp_path: Path) -> None:
     model = random_model(case)
     plain = logits(case, model, A)
-    with build(case, model, tmp_path, "q4f16_1", without=(*NOT_COMPARED, *BATCHES, *SEQUENCES)) as llm:
+    with build(case, model, tmp_path, "q4f16_1", without=(*NOT_COMPARED, *STEPS)) as llm:
         got = llm.logits(A)
     expected = logits(case, with_decoded_weights(model, "q4f16_1"), A)
     assert np.abs(plain - expected).max() > 4 * QUANTIZED_TOLERANCE * np.abs(expected).max()

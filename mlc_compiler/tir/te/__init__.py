@@ -52,7 +52,7 @@ from .expressions import (
     var,
 )
 from .prim_func import create_prim_func, reduction_identity
-from .statements import Cell, each, extern, updated
+from .statements import Cell, each, extern, shapes_only, updated
 
 __all__ = [
     "Cell",
@@ -95,6 +95,7 @@ __all__ = [
     "rsqrt",
     "scalar",
     "select",
+    "shapes_only",
     "sigmoid",
     "sin",
     "sqrt",

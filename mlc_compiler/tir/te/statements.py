@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from ...ir.expr import ExprLike, IntImm, PrimExpr, Var, as_expr
 from ...ir.recursion import deep_recursion
@@ -10,6 +12,18 @@ from .. import nodes as tir
 from ..nodes import Buffer
 from ..regions import infer_regions
 from .expressions import Tensor
+
+_shapes_only = ContextVar("_shapes_only", default=False)
+
+
+@contextmanager
+def shapes_only() -> Iterator[None]:
+    """Context manager: of tensors defined inside, only shapes and dtypes are used, so ``each`` infers no regions."""
+    token = _shapes_only.set(True)
+    try:
+        yield
+    finally:
+        _shapes_only.reset(token)
 
 
 def extern(results: Sequence[Buffer], inputs: Sequence[Tensor], body: tir.Stmt) -> tuple[Tensor, ...]:
@@ -37,6 +51,8 @@ def each(
     axes = [Var(f"v_i{n}") for n in range(len(extents))]
     iters = tuple(tir.IterVar(v, e, "S") for v, e in zip(axes, extents, strict=True))
     inner = body(*axes)
+    if _shapes_only.get():
+        return inner
     private = {id(b) for b in scratch}
     reads, writes = (tuple(r for r in found if id(r.buffer) not in private) for found in infer_regions(inner, iters))
     loops = [Var(f"i{n}") for n in range(len(extents))]

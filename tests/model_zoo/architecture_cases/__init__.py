@@ -3,7 +3,7 @@
 from tests.model_zoo.architecture_cases import decoders, experts, gemma, gpt, images, latent, recurrent
 from tests.model_zoo.architecture_cases.case import COMMON, CONTEXT, IMAGE_TOKEN, LLAMA_LIKE, VOCAB, Case
 
-__all__ = ["BATCHED", "CASES", "COMMON", "CONTEXT", "IMAGE_TOKEN", "LLAMA_LIKE", "VOCAB", "Case"]
+__all__ = ["CASES", "COMMON", "CONTEXT", "IMAGE_TOKEN", "IN_STEPS", "LLAMA_LIKE", "VOCAB", "Case"]
 
 CASES: tuple[Case, ...] = (
     *decoders.CASES,
@@ -23,8 +23,8 @@ KINDS_OF_ATTENTION = {
     "llama4_text": "chunks",
     "mimo_v2_flash": "sinks, values of another size",
 }
-BATCHED = frozenset(KINDS_OF_ATTENTION).union(
-    (case.id for case in CASES if case.quantized),
-    (case.id for case in (*latent.CASES, *recurrent.CASES, *images.CASES)),
+IN_STEPS = frozenset(KINDS_OF_ATTENTION).union(
+    (case.id for case in CASES if case.quantized or case.image_tokens or case.grids),
+    (case.id for case in (*latent.CASES, *recurrent.CASES)),
 )
-"""Cases whose batches are compared: the others have the attention and the states of one of these."""
+"""Cases whose decode steps and batches are compared: the others have the attention and the states of one of these."""
