@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from llvmlite import ir as ll
-
 from mlc_errors import MLCError
 
 from ..ir import dtype as dt
+from . import llvm_ir as ll
 from .conversions import convert, is_narrow
-from .values import constant, lanes_of
+from .values import constant, lanes_of, width_of
 
 
 class CodegenError(MLCError):
@@ -64,7 +63,7 @@ def _like(value: ll.Value, number: int) -> ll.Constant:
 
 def _shift(b: ll.IRBuilder, op: str, a: ll.Value, d: ll.Value, signed: bool) -> ll.Value:
     """Emit a shift; by the bit width or more it gives 0, or the sign for ``>>`` of signed integers."""
-    width = (a.type.element if isinstance(a.type, ll.VectorType) else a.type).width
+    width = width_of(a.type)
     known = uniform_constant(d)
     inside = None if known is not None and 0 <= known < width else b.icmp_unsigned("<", d, _like(d, width))
     if op == ">>" and signed:
@@ -133,8 +132,8 @@ def absolute(b: ll.IRBuilder, value: ll.Value, dtype: str) -> ll.Value:
 
 def integer_power(b: ll.IRBuilder, base: ll.Value, exponent: ll.Value, dtype: str) -> ll.Value:
     """``base ** exponent`` with wraparound, by squaring; 0 for a negative exponent."""
-    result, one = _like(base, 1), _like(base, 1)
-    zero = _like(base, 0)
+    zero, one = _like(base, 0), _like(base, 1)
+    result: ll.Value = one
     for bit in range(dt.bits(dtype)):
         is_set = b.icmp_unsigned("!=", b.and_(b.lshr(exponent, _like(exponent, bit)), one), zero)
         result = b.select(is_set, b.mul(result, base), result)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from llvmlite import ir as ll
-
 from ..target import Target
+from . import llvm_ir as ll
 from .values import I8, constant, i32, intrinsic, lanes_of
 
 LOOKUP_BYTES = "lookup_bytes"
@@ -41,7 +40,7 @@ def lookup_bytes(b: ll.IRBuilder, x: ll.Value, words: Sequence[int], target: Tar
 
 
 def _shuffled(b: ll.IRBuilder, name: str, indices: ll.Value, table: Sequence[int]) -> ll.Value:
-    held = ll.Constant(indices.type, [I8(value) for value in table] * (lanes_of(indices) // TABLE_BYTES))
+    held = ll.Constant(indices.type, list(table) * (lanes_of(indices) // TABLE_BYTES))
     return intrinsic(b, name, [held, indices], indices.type)
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from llvmlite import ir as ll
 
 from ..ir import dtype as dt
+from . import llvm_ir as ll
 from .values import (
     F16,
     F32,
@@ -27,6 +27,7 @@ from .values import (
     type_suffix,
     value_type,
     vector_of,
+    width_of,
 )
 
 
@@ -109,7 +110,7 @@ def convert(b: ll.IRBuilder, value: ll.Value, source: str, target: str, f16c: bo
 
 def resize(b: ll.IRBuilder, value: ll.Value, to: ll.Type, signed: bool) -> ll.Value:
     """Extend or truncate an integer to the width of type ``to``."""
-    width, new = (t.element.width if isinstance(t, ll.VectorType) else t.width for t in (value.type, to))
+    width, new = (width_of(t) for t in (value.type, to))
     if new == width:
         return value
     if new < width:

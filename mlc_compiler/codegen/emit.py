@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
-from llvmlite import ir as ll
 
 from mlc_files import NO_SUM, SUM_KEY
 from mlc_version import __version__
@@ -17,6 +16,7 @@ from ..ir.module import IRModule
 from ..relax.nodes import Function
 from ..script.printer import script
 from ..target import Target
+from . import llvm_ir as ll
 from .host.contexts import HostRuntime
 from .host.ffi import FfiEntries
 from .host.frames import Slot, frame_of, tensor_infos

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from llvmlite import ir as ll
-
 from ..ir import dtype as dt
 from ..ir.expr import Call, PrimExpr, Var
 from ..ir.simplify import Analyzer
 from ..ir.visitor import substitute, walk
 from ..target import CAPABILITIES, Target
 from ..tir.nodes import BufferLoad
+from . import llvm_ir as ll
 from . import values as v
 from .arithmetic import CodegenError
 from .conversions import convert

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 
-from llvmlite import ir as ll
-
 from ..ir.expr import BinaryOp, Call, Cast, FloatImm, IntImm, Let, Not, PrimExpr, Select, Var
 from ..ir.visitor import walk
 from ..tir.intrinsics import find_tensor_intrin
+from . import llvm_ir as ll
 from . import values as v
 from .arithmetic import CodegenError, operate
 from .byte_lookup import LOOKUP_BYTES, lookup_bytes

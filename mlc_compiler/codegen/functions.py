@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from llvmlite import ir as ll
-
 from ..ir import dtype as dt
+from . import llvm_ir as ll
 from .arithmetic import CodegenError, absolute, integer_power
 from .conversions import convert
 from .values import F64, constant, i32, intrinsic, lanes_of, type_suffix, value_type, vector_of
@@ -85,7 +84,7 @@ def _per_lane(b: ll.IRBuilder, name: str, args: list[ll.Value]) -> ll.Value:
     lanes = lanes_of(args[0])
     if lanes == 1:
         return intrinsic(b, name, args, F64)
-    result = ll.Constant(args[0].type, ll.Undefined)
+    result: ll.Value = ll.Constant(args[0].type, ll.Undefined)
     for lane in range(lanes):
         at = i32(lane)
         value = intrinsic(b, name, [b.extract_element(a, at) for a in args], F64)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from llvmlite import ir as ll
-
 from ..ir import dtype as dt
 from ..ir.expr import Call, PrimExpr
 from ..tir.calling import flat_index
 from ..tir.intrinsics import Operand, TensorIntrin
 from ..tir.nodes import BufferLoad
+from . import llvm_ir as ll
 from . import values as v
 from .arithmetic import CodegenError
 from .memory import MemoryEmitter

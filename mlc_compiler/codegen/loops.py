@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from llvmlite import ir as ll
-
+from . import llvm_ir as ll
 from .values import I64, i64
 
 
@@ -22,12 +21,13 @@ def while_loop(
     head, inside, done = (b.append_basic_block(f"{name}.{part}") for part in ("if", "do", "end"))
     b.branch(head)
     b.position_at_end(head)
-    values = [b.phi(value.type) for value in initial]
-    for phi, value in zip(values, initial, strict=True):
+    nodes = [b.phi(value.type) for value in initial]
+    for phi, value in zip(nodes, initial, strict=True):
         phi.add_incoming(value, before)
+    values: list[ll.Value] = [*nodes]
     b.cbranch(condition(*values), inside, done)
     b.position_at_end(inside)
-    for phi, value in zip(values, body(*values), strict=True):
+    for phi, value in zip(nodes, body(*values), strict=True):
         phi.add_incoming(value, b.block)
     b.branch(head)
     b.position_at_end(done)
@@ -48,7 +48,7 @@ def for_range(b: ll.IRBuilder, name: str, start: ll.Value, end: ll.Value, body: 
 @contextmanager
 def rotated_loop(
     b: ll.IRBuilder, name: str, start: ll.Value, end: ll.Value
-) -> Iterator[tuple[ll.Value, Callable[[], ll.Instruction]]]:
+) -> Iterator[tuple[ll.Value, Callable[[], ll.Terminator]]]:
     """``for i in range(start, end)`` over i64 values, tested at the bottom; the ``with`` body emits the loop body.
 
     Yields ``i``, and a function that returns the latch branch after the ``with`` block, for loop metadata.
@@ -59,7 +59,7 @@ def rotated_loop(
     b.position_at_end(body)
     counter = b.phi(I64, name=name)
     counter.add_incoming(start, before)
-    branches: list[ll.Instruction] = []
+    branches: list[ll.Terminator] = []
     yield counter, branches.pop
     following = b.add(counter, i64(1), flags=["nsw"])
     counter.add_incoming(following, b.block)

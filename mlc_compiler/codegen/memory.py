@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from llvmlite import ir as ll
-
 from ..ir import dtype as dt
 from ..ir.expr import Cast, PrimExpr, const
 from ..ir.simplify import Linear
 from ..ir.visitor import substitute, walk
 from ..tir.calling import flat_index
 from ..tir.nodes import Buffer, BufferLoad
+from . import llvm_ir as ll
 from . import values as v
 from .arithmetic import CodegenError
 from .emitter import Emitter
@@ -70,10 +69,7 @@ class MemoryEmitter(Emitter):
 
     def _readable_zero(self, element: ll.Type) -> ll.Value:
         """The address of a zero, loaded instead when no lane is active."""
-        entry = self.b.function.entry_basic_block
-        with self.b.goto_block(entry):
-            if entry.instructions:
-                self.b.position_before(entry.instructions[0])
+        with self.b.goto_entry_start():
             slot = v.stack_slot(self.b, element)
             self.b.store(ll.Constant(element, None), slot)
         return slot

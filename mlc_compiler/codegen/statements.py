@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from llvmlite import ir as ll
-
 from ..ir import dtype as dt
 from ..ir.expr import BinaryOp, IntImm, PrimExpr, Var, is_const
 from ..ir.simplify import key
@@ -28,6 +26,7 @@ from ..tir.nodes import (
     Stmt,
     While,
 )
+from . import llvm_ir as ll
 from . import values as v
 from .arithmetic import CodegenError
 from .emitter import Lanes
@@ -52,11 +51,11 @@ def declare_function(
     types = [*(t for _, t in leading), *(PTR for _ in func.buffers), *(v.value_type(s.dtype) for s in scalars)]
     fn = ll.Function(module, ll.FunctionType(v.VOID, types), symbol)
     for arg, (name, _) in zip(fn.args, leading, strict=False):
-        arg.name = name
+        arg.rename(name)
     for arg, buffer in zip(fn.args[len(leading) :], func.buffers, strict=False):
         if func.attrs.get("tir.noalias"):
-            arg.add_attribute("noalias")
-        arg.name = buffer.name
+            arg.attributes.add("noalias")
+        arg.rename(buffer.name)
     return fn
 
 
@@ -135,7 +134,7 @@ class StmtEmitter:
         with self.loop(loop.var, loop.extent) as latch:
             self.emit(loop.body)
         if loop.kind == UNROLLED:
-            latch().set_metadata("llvm.loop", LoopID(self.b.module, "llvm.loop.unroll.full"))
+            latch().set_metadata("llvm.loop", self.b.module.add_loop_metadata(["llvm.loop.unroll.full"]))
 
     def check_loop(self, loop: For) -> None:
         """Raise CodegenError for a loop that is bound to GPU threads."""
@@ -207,27 +206,17 @@ class StmtEmitter:
         return self.expr.convert(self.expr(extent), extent.dtype, "int64")
 
     @contextmanager
-    def loop(self, var: Var, extent: PrimExpr) -> Iterator[Callable[[], ll.Instruction]]:
+    def loop(self, var: Var, extent: PrimExpr) -> Iterator[Callable[[], ll.Terminator]]:
         """A loop from 0 to ``extent`` around the ``with`` body; yields a function that returns its latch later."""
         self.expr.analyzer.bind(var, extent)
         with self.counted(var, i64(0), self.index(extent)) as latch:
             yield latch
 
     @contextmanager
-    def counted(self, var: Var, start: ll.Value, end: ll.Value) -> Iterator[Callable[[], ll.Instruction]]:
+    def counted(self, var: Var, start: ll.Value, end: ll.Value) -> Iterator[Callable[[], ll.Terminator]]:
         with rotated_loop(self.b, var.name, start, end) as (counter, latch):
             self.expr.env[id(var)] = counter if var.dtype == "int64" else self.b.trunc(counter, v.value_type(var.dtype))
             yield latch
-
-
-class LoopID(ll.values.MDValue):
-    """A loop metadata node: distinct, with itself as the first operand, then an option."""
-
-    def __init__(self, module: ll.Module, *option: str | ll.Constant):
-        super().__init__(module, (module.add_metadata(option),), str(len(module.metadata)))
-
-    def descr(self, buf: list[str]) -> None:
-        buf.append(f"distinct !{{ {self.get_reference()}, {self.operands[0].get_reference()} }}\n")
 
 
 def _accumulates(stmt: BufferStore) -> bool:

@@ -5,11 +5,11 @@ Floats narrower than float32 are held as integers of their width; integers narro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 
-from llvmlite import ir as ll
-
 from ..ir import dtype as dt
+from . import llvm_ir as ll
 
 I1, I8, I16, I32, I64 = (ll.IntType(n) for n in (1, 8, 16, 32, 64))
 F16, F32, F64 = ll.HalfType(), ll.FloatType(), ll.DoubleType()
@@ -17,6 +17,7 @@ PTR = ll.PointerType()
 VOID = ll.VoidType()
 
 _FLOAT_TYPES = {"float32": F32, "float64": F64}
+_FLOAT_SUFFIXES: Mapping[ll.Type, str] = {F16: "f16", F32: "f32", F64: "f64"}
 
 
 @cache
@@ -53,6 +54,13 @@ def lanes_of(value: ll.Value) -> int:
     return value.type.count if isinstance(value.type, ll.VectorType) else 1
 
 
+def width_of(t: ll.Type) -> int:
+    """Bits of an integer, or of an element of a vector of integers."""
+    element = t.element if isinstance(t, ll.VectorType) else t
+    assert isinstance(element, ll.IntType)
+    return element.width
+
+
 @cache
 def vector_of(element: ll.Type, lanes: int) -> ll.Type:
     return element if lanes == 1 else ll.VectorType(element, lanes)
@@ -78,10 +86,7 @@ def same_lanes(b: ll.IRBuilder, *values: ll.Value) -> list[ll.Value]:
 
 def stack_slot(b: ll.IRBuilder, element: ll.Type, name: str = "", align: int | None = None) -> ll.Value:
     """Stack memory for one ``element``, as an opaque pointer."""
-    slot = b.alloca(element, name=name)
-    slot.align = align
-    slot.type = PTR
-    return slot
+    return b.alloca(element, name, align)
 
 
 def i32(value: int) -> ll.Constant:
@@ -107,7 +112,7 @@ def constant(element: ll.Type, value: int | float, lanes: int = 1) -> ll.Constan
 def intrinsic(b: ll.IRBuilder, name: str, args: list[ll.Value], result: ll.Type) -> ll.Value:
     """Emit a call of an LLVM intrinsic or C function, declared on first use."""
     module = b.module
-    fn = module.globals.get(name)
+    fn = module.get_function(name)
     if fn is None:
         fn = ll.Function(module, ll.FunctionType(result, [a.type for a in args]), name)
     return b.call(fn, args)
@@ -117,5 +122,4 @@ def type_suffix(t: ll.Type) -> str:
     """The suffix of a type in the names of overloaded intrinsics: ``f32``, ``v16f32``, ``i64``."""
     if isinstance(t, ll.VectorType):
         return f"v{t.count}{type_suffix(t.element)}"
-    names = {str(F16): "f16", str(F32): "f32", str(F64): "f64"}
-    return names.get(str(t)) or f"i{t.width}"
+    return _FLOAT_SUFFIXES.get(t) or f"i{width_of(t)}"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llvmlite import ir as ll
-
+from ...codegen import llvm_ir as ll
 from ...codegen.host.code import field, store_atomic
 from ...codegen.host.contexts import FAILED
 from ...codegen.host.jobs import JobEmitter

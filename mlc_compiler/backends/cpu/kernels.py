@@ -7,16 +7,15 @@ one thread, as a loop of one iteration; top-level statements are separated by ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from llvmlite import ir as ll
-
+from ...codegen import llvm_ir as ll
 from ...codegen import values as v
 from ...codegen.arithmetic import CodegenError
 from ...codegen.host.code import HIDDEN
 from ...codegen.host.module import split_modules
 from ...codegen.loops import while_loop
-from ...codegen.statements import LoopID, StmtEmitter, declare_kernel
+from ...codegen.statements import StmtEmitter, declare_kernel
 from ...codegen.values import I1, I32, I64, PTR, i64
 from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
@@ -63,9 +62,9 @@ def end_call(b: ll.IRBuilder, team: ll.Value) -> None:
     b.call(runtime_function(b.module, FINISH, v.VOID, [PTR, I64]), [team, i64(1)])
 
 
-def runtime_function(module: ll.Module, name: str, result: ll.Type, args: list[ll.Type]) -> ll.Function:
+def runtime_function(module: ll.Module, name: str, result: ll.Type, args: Sequence[ll.Type]) -> ll.Function:
     """Declare a function of the team, see ``team.py``."""
-    fn = module.globals.get(name)
+    fn = module.get_function(name)
     if fn is None:
         fn = ll.Function(module, ll.FunctionType(result, args), name)
         fn.linkage = HIDDEN
@@ -151,7 +150,8 @@ class TeamEmitter(StmtEmitter):
             with self.counted(loop.var, begin, end) as latch:
                 self.emit(loop.body)
             # An iteration must give the same bits in any piece: vectors of iterations may be rounded differently.
-            latch().set_metadata("llvm.loop", LoopID(self.b.module, "llvm.loop.vectorize.enable", ll.Constant(I1, 0)))
+            option = ("llvm.loop.vectorize.enable", ll.Constant(I1, 0))
+            latch().set_metadata("llvm.loop", self.b.module.add_loop_metadata(option))
 
         grain = 1 if loop.annotations.get("schedule") == DYNAMIC else DIVIDED
         self._claimed(lambda: self.index(loop.extent), grain, run)

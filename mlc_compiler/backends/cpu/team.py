@@ -16,10 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from llvmlite import ir as ll
-
+from ...codegen import llvm_ir as ll
 from ...codegen import values as v
-from ...codegen.host.code import HIDDEN, call_loaded, external, field, function, store_atomic
+from ...codegen.host.code import HIDDEN, external, field, function, store_atomic
 from ...codegen.host.contexts import HEAD_BYTES, ContextArgument, HostRuntime
 from ...codegen.host.module import HostModule, new_module
 from ...codegen.loops import for_range, while_loop
@@ -312,7 +311,7 @@ class TeamRuntime(HostRuntime):
             with b.if_then(b.trunc(epoch, I1)):
                 b.store(b.load(field(b, team, FIRST_LOOP), typ=I32), self._line(b, team, LOOPS, thread))
                 job, frame = (b.load(field(b, team, offset), typ=PTR) for offset in (JOB, FRAME))
-                call_loaded(b, job, JOB_TYPE, [team, thread, threads, frame])
+                b.call_pointer(job, JOB_TYPE, [team, thread, threads, frame])
                 b.atomic_rmw("sub", field(b, team, ACTIVE), i32(1), "seq_cst")
                 self._wake_sleepers(b, team)
             return [epoch]
@@ -380,7 +379,7 @@ class TeamRuntime(HostRuntime):
         with b.if_then(several):
             self._change_epoch(b, team)
             self._wake_sleepers(b, team)
-        call_loaded(b, job, JOB_TYPE, [team, thread, threads, frame])
+        b.call_pointer(job, JOB_TYPE, [team, thread, threads, frame])
         b.call(self.barrier, [team, thread])
         with b.if_then(several):
             b.call(self.close, [team])

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from llvmlite import ir as ll
-
-from ...codegen.host.code import call_loaded, external, function
+from ...codegen import llvm_ir as ll
+from ...codegen.host.code import external, function
 from ...codegen.host.module import HostModule
 from ...codegen.loops import for_range
 from ...codegen.values import I32, I64, PTR, VOID, i32, i64, is_null
@@ -86,12 +85,11 @@ class Driver:
     def call(self, b: ll.IRBuilder, name: str, *args: ll.Value) -> ll.Value:
         """Emit a call of a function of ``DRIVER``; returns its status, 0 on success."""
         pointer = b.load(self._entry(b, i64(list(DRIVER).index(name))), typ=PTR)
-        return call_loaded(b, pointer, ll.FunctionType(I32, [_TYPES[kind] for kind in DRIVER[name]]), args)
+        return b.call_pointer(pointer, ll.FunctionType(I32, [_TYPES[kind] for kind in DRIVER[name]]), args)
 
     def _variable(self, name: str, kind: ll.Type) -> ll.GlobalVariable:
         variable = ll.GlobalVariable(self.module, kind, name)
         variable.linkage, variable.initializer = "internal", ll.Constant(kind, None)
-        variable.type = PTR
         return variable
 
     def _entry(self, b: ll.IRBuilder, index: ll.Value) -> ll.Value:
@@ -141,5 +139,4 @@ def constant_table(module: ll.Module, name: str, rows: Sequence[Sequence[ll.Valu
     struct = ll.LiteralStructType([value.type for value in fields])
     table = ll.GlobalVariable(module, struct, name)
     table.linkage, table.global_constant, table.initializer = "internal", True, ll.Constant(struct, fields)
-    table.type = PTR
     return table

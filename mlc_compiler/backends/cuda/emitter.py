@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from math import gcd, prod
 
-from llvmlite import ir as ll
-
+from ...codegen import llvm_ir as ll
 from ...codegen import values as v
 from ...codegen.arithmetic import CodegenError
 from ...codegen.conversions import resize
 from ...codegen.emitter import Lanes
 from ...codegen.expressions import ExprEmitter
-from ...codegen.statements import LoopID, StmtEmitter
+from ...codegen.statements import StmtEmitter
 from ...codegen.values import F16, F32, I8, I16, I32, I64, PTR, VOID, i32
 from ...ir import dtype as dt
 from ...ir.expr import Call, Cast, IntImm, PrimExpr, Var, is_const
@@ -40,7 +39,7 @@ from ...tir.threads import sync_scope
 from .launches import TENSOR_MAPS, WEIGHTS, Launch
 from .machine import STATIC_SHARED_BYTES, WARP, Gpu
 from .math import SPECIAL_FUNCTIONS
-from .tensor_maps import parameter_attributes
+from .tensor_maps import PARAMETER_ATTRIBUTES
 
 GLOBAL, SHARED = ll.PointerType(addrspace=1), ll.PointerType(addrspace=3)
 _EXACT_INTEGERS = {"float16": 1 << 10, "float32": 1 << 23}  # 2 ** (bits of the significand - 1)
@@ -66,15 +65,15 @@ def emit_device_function(module: ll.Module, func: PrimFunc, launch: Launch, targ
     types = [*buffers, *(v.value_type(s.dtype) for s in scalars)]
     fn = ll.Function(module, ll.FunctionType(VOID, types), launch.name)
     fn.calling_convention = "ptx_kernel"
-    fn.attributes = _KernelAttributes({"nvvm.reqntid": ",".join(map(str, launch.block)), **_limits(func)})
+    fn.attributes = {f'"nvvm.reqntid"="{",".join(map(str, launch.block))}"', *_limits(func)}
     for i, (arg, buffer) in enumerate(zip(fn.args, func.buffers, strict=False)):
-        arg.name = buffer.name
+        arg.rename(buffer.name)
         if i in maps:
-            arg.attributes = parameter_attributes()
+            arg.attributes = set(PARAMETER_ATTRIBUTES)
             continue
-        arg.attributes.align = ALIGNMENT
+        arg.attributes.add(f"align {ALIGNMENT}")
         if func.attrs.get("tir.noalias") and (not launch.pdl or i in func.attrs.get(WEIGHTS, ())):
-            arg.add_attribute("noalias")  # LLVM reads such a buffer through a cache that is not coherent
+            arg.attributes.add("noalias")  # LLVM reads such a buffer through a cache that is not coherent
     DeviceEmitter(fn, launch, target, _shared_alignment(func)).function(func)
     return fn
 
@@ -85,24 +84,10 @@ def _shared_alignment(func: PrimFunc) -> int:
     return 1024 if any(name.startswith(SWIZZLED) for name in names) else 128
 
 
-def _limits(func: PrimFunc) -> dict[str, str]:
+def _limits(func: PrimFunc) -> list[str]:
     """The attribute that limits the registers of a kernel so that ``cuda.min_blocks`` blocks fit a multiprocessor."""
     blocks = func.body.annotations.get(MIN_BLOCKS) if isinstance(func.body, For) else None
-    return {} if blocks is None else {"nvvm.minctasm": str(blocks)}
-
-
-class _KernelAttributes(ll.values.FunctionAttributes):
-    """Function attributes with string attributes ``"name"="value"``, which llvmlite lacks."""
-
-    def __init__(self, named: dict[str, str]):
-        super().__init__()
-        self.named = named
-
-    def __bool__(self) -> bool:
-        return True
-
-    def _to_list(self, ret_type: ll.Type) -> list[str]:
-        return [*super()._to_list(ret_type), *(f'"{name}"="{value}"' for name, value in self.named.items())]
+    return [] if blocks is None else [f'"nvvm.minctasm"="{blocks}"']
 
 
 class DeviceExpressions(ExprEmitter):
@@ -182,7 +167,7 @@ class DeviceEmitter(StmtEmitter):
             with self.loop(loop.var, loop.extent) as latch:
                 self.emit(loop.body)
             option = "llvm.loop.unroll.full" if loop.kind == UNROLLED else "llvm.loop.unroll.disable"
-            latch().set_metadata("llvm.loop", LoopID(self.b.module, option))
+            latch().set_metadata("llvm.loop", self.b.module.add_loop_metadata([option]))
 
     def _thread_loop(self, loop: For) -> None:
         """Bind the loop variable to the thread or block index; threads beyond a smaller extent skip the body."""
@@ -297,7 +282,6 @@ class _SharedMemory:
         self.base.linkage = "external" if dynamic else "internal"
         if not dynamic:
             self.base.initializer = ll.Constant(array, ll.Undefined)
-        self.base.type = SHARED
 
     def place(self, b: ll.IRBuilder, buffer: Buffer) -> ll.Value:
         size = _elements(buffer) * dt.nbytes(buffer.dtype)

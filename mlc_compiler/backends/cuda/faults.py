@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from llvmlite import ir as ll
-
+from ...codegen import llvm_ir as ll
 from ...codegen import values as v
 from ...codegen.host.code import external, field, function
 from ...codegen.host.contexts import FAILED
@@ -43,7 +42,6 @@ class Faults:
         self.text = ll.GlobalVariable(self.module, ll.ArrayType(I8, TEXT_BYTES), "mlc_cuda_problem")
         self.text.storage_class, self.text.linkage = "thread_local", "internal"
         self.text.initializer = ll.Constant(self.text.value_type, None)
-        self.text.type = PTR
 
     def write(self, b: ll.IRBuilder, message: str, *args: ll.Value) -> None:
         """Emit code that writes the text; ``message`` is a printf format."""

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llvmlite import ir as ll
-
+from ...codegen import llvm_ir as ll
 from ...codegen import values as v
 from ...codegen.host.code import external, field, function
 from ...codegen.host.contexts import FAILED, WORKSPACE

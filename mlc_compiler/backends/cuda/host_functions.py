@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from llvmlite import ir as ll
-
+from ...codegen import llvm_ir as ll
 from ...codegen import values as v
 from ...codegen.arithmetic import CodegenError
 from ...codegen.host.code import field, function

@@ -11,10 +11,9 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, files
 from typing import Any
 
-from llvmlite import ir as ll
-
 from mlc_scratch import temporary_folder
 
+from ...codegen import llvm_ir as ll
 from ...codegen.arithmetic import CodegenError
 from ...codegen.host.module import split_modules
 from ...codegen.native import assemble_modules

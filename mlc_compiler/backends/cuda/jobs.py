@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 import numpy as np
-from llvmlite import ir as ll
 
+from ...codegen import llvm_ir as ll
 from ...codegen.arithmetic import CodegenError
 from ...codegen.host.code import field
 from ...codegen.host.contexts import ARGUMENT, FAILED

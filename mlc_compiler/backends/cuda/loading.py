@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from llvmlite import ir as ll
-
+from ...codegen import llvm_ir as ll
 from ...codegen import values as v
 from ...codegen.arithmetic import CodegenError
 from ...codegen.host.code import field, function
@@ -71,7 +70,7 @@ class Loader:
         array = ll.ArrayType(I8, len(raw))
         data = ll.GlobalVariable(self.module, array, self.module.get_unique_name("image"))
         data.initializer, data.global_constant, data.linkage = ll.Constant(array, bytearray(raw)), True, "internal"
-        data.align, data.type = 64, PTR
+        data.align = 64
         return data
 
     def _architectures(self) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from llvmlite import ir as ll
-
+from ...codegen import llvm_ir as ll
 from ...codegen import values as v
 from ...codegen.host.code import field, function
 from ...codegen.values import I32, I64, PTR, i32, i64

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from llvmlite import ir as ll
-
+from ...codegen import llvm_ir as ll
 from ...codegen import values as v
 from ...codegen.emit import exported
-from ...codegen.host.code import Require, call_loaded, external, field, function, is_one_of
+from ...codegen.host.code import Require, external, field, function, is_one_of
 from ...codegen.host.contexts import ARGUMENT, FAILED, HEAD_BYTES, ContextArgument, HostRuntime, Operation
 from ...codegen.host.dlpack import CUDA_DEVICE, CUDA_HOST_DEVICE, CUDA_MANAGED_DEVICE, DL_DEVICE, DL_DEVICE_ID
 from ...codegen.host.frames import frame_of
@@ -81,7 +80,7 @@ class CudaRuntime(HostRuntime):
     def execute(self, b: ll.IRBuilder, context: ll.Value, job: ll.Value, frame: ll.Value) -> None:
         status = b.call(self.enter, [context])
         with b.if_then(b.icmp_signed("==", status, i32(0)), likely=True):
-            call_loaded(b, job, JOB_TYPE, [context, frame])
+            b.call_pointer(job, JOB_TYPE, [context, frame])
             b.call(self.leave, [context])
 
     def operations(self) -> Iterable[Operation]:

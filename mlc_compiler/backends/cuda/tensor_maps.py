@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from llvmlite import ir as ll
-
+from ...codegen import llvm_ir as ll
 from ...codegen import values as v
 from ...codegen.host.code import external, field, function
 from ...codegen.values import I8, I32, I64, PTR, VOID, i32, i64
@@ -31,16 +30,8 @@ _ENTRY_BYTES = NBYTES + ALIGNMENT  # the map, then its key
 _HASH = 0x9E3779B97F4A7C15  # 2^64 / golden ratio (Knuth, The Art of Computer Programming, vol. 3, section 6.4)
 
 
-def parameter_attributes() -> ll.values.ArgumentAttributes:
-    """The attributes of a kernel's tensor map parameter: by value, ``__grid_constant__``."""
-    return _ByValue()
-
-
-class _ByValue(ll.values.ArgumentAttributes):
-    """``byval`` with its type and string attributes, which llvmlite lacks for opaque pointers."""
-
-    def _to_list(self, typ: ll.Type) -> list[str]:
-        return [f"byval([{NBYTES} x i8])", f"align {ALIGNMENT}", '"nvvm.grid_constant"']
+PARAMETER_ATTRIBUTES = (f"byval([{NBYTES} x i8])", f"align {ALIGNMENT}", '"nvvm.grid_constant"')
+"""The attributes of a kernel's tensor map parameter: by value, ``__grid_constant__``."""
 
 
 class TensorMaps:
@@ -66,7 +57,6 @@ class TensorMaps:
         table = ll.GlobalVariable(self.module, ll.ArrayType(I8, CAPACITY * _ENTRY_BYTES), "mlc_cuda_tensor_maps")
         table.storage_class, table.linkage, table.align = "thread_local", "internal", ALIGNMENT
         table.initializer = ll.Constant(table.value_type, None)
-        table.type = PTR
         return table
 
     @cached_property
@@ -109,7 +99,7 @@ class TensorMaps:
             b.store(i64(0), field(b, entry, NBYTES))
         return status
 
-    def _array(self, b: ll.IRBuilder, element: ll.Type, *values: ll.Value) -> ll.Value:
+    def _array(self, b: ll.IRBuilder, element: ll.IntType, *values: ll.Value) -> ll.Value:
         with b.goto_entry_block():
             slot = v.stack_slot(b, ll.ArrayType(element, len(values)), align=8)
         for i, value in enumerate(values):

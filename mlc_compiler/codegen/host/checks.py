@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from llvmlite import ir as ll
-
+from .. import llvm_ir as ll
 from .. import values as v
 from ..loops import while_loop
 from ..values import F64, I8, I32, I64, PTR, i32, i64, is_null

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from llvmlite import ir as ll
-
+from .. import llvm_ir as ll
 from ..values import I8, i64
 
 Require = Callable[..., None]
@@ -24,7 +23,7 @@ def external(
     module: ll.Module, name: str, result: ll.Type, args: Sequence[ll.Type], variadic: bool = False
 ) -> ll.Function:
     """A C library function, declared once."""
-    found = module.globals.get(name)
+    found = module.get_function(name)
     return found or ll.Function(module, ll.FunctionType(result, list(args), var_arg=variadic), name)
 
 
@@ -32,7 +31,7 @@ def function(
     module: ll.Module, name: str, result: ll.Type, args: Sequence[ll.Type]
 ) -> tuple[ll.Function, ll.IRBuilder]:
     """Define an internal function with an empty entry block; returns it and a builder at the entry."""
-    fn = module.globals.get(name) or ll.Function(module, ll.FunctionType(result, list(args)), name)
+    fn = module.get_function(name) or ll.Function(module, ll.FunctionType(result, list(args)), name)
     fn.linkage = "internal"
     fn.attributes.add("noinline")
     return fn, ll.IRBuilder(fn.append_basic_block("entry"))
@@ -41,38 +40,6 @@ def function(
 def store_atomic(b: ll.IRBuilder, value: ll.Value, address: ll.Value, ordering: str = "acq_rel") -> None:
     """Emit an atomic store, as an exchange."""
     b.atomic_rmw("xchg", address, value, ordering)
-
-
-class FunctionPointer(ll.values.NamedValue):
-    """The address of a function as an opaque pointer."""
-
-    def __init__(self, fn: ll.Function):
-        self.type = ll.PointerType()
-        self.fn = fn
-
-    def get_reference(self) -> str:
-        return str(self.fn.get_reference())
-
-
-class _Callee(ll.values.NamedValue):
-    """A loaded pointer that llvmlite accepts as a callee."""
-
-    function_type: ll.FunctionType | None = None
-
-    def __init__(self, pointer: ll.Value, function_type: ll.FunctionType):
-        self.type = ll.PointerType()
-        self.pointer = pointer
-        self.function_type = function_type
-
-    def get_reference(self) -> str:
-        return str(self.pointer.get_reference())
-
-
-def call_loaded(
-    b: ll.IRBuilder, pointer: ll.Value, function_type: ll.FunctionType, args: Sequence[ll.Value]
-) -> ll.Value:
-    """Emit a call of the function of type ``function_type`` at a loaded address; returns its result."""
-    return b.call(_Callee(pointer, function_type), list(args))
 
 
 def is_one_of(b: ll.IRBuilder, value: ll.Value, *numbers: int) -> ll.Value:

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from llvmlite import ir as ll
-
 from ...relax.nodes import Function
+from .. import llvm_ir as ll
 from ..loops import for_range
 from ..values import I32, I64, PTR, i32, i64, is_null
 from .code import Require, external, field, function, is_one_of, store_atomic
@@ -105,7 +104,6 @@ class HostRuntime(ABC):
         self.table = ll.GlobalVariable(self.module, ll.ArrayType(PTR, MAX_CONTEXTS), "mlc_contexts")
         self.table.linkage = "internal"
         self.table.initializer = ll.Constant(self.table.value_type, None)
-        self.table.type = PTR
         self.define()
         self.allocate = self._define_allocate()
         self.create = self._define_create()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llvmlite import ir as ll
-
+from .. import llvm_ir as ll
 from ..values import I8, I32, I64, PTR, VOID, i32, i64, is_null
-from .code import FunctionPointer, external, function
+from .code import external, function
 
 ERROR_BYTES = 512
 
@@ -22,7 +21,6 @@ class ErrorReporter:
         self.last_error = ll.GlobalVariable(module, ll.ArrayType(I8, ERROR_BYTES), "__mlc_last_error")
         self.last_error.storage_class = "thread_local"
         self.last_error.initializer = ll.Constant(self.last_error.value_type, None)
-        self.last_error.type = PTR
         self.raise_last = self._define_raise()
 
     def text(self, value: str) -> ll.Value:
@@ -32,7 +30,6 @@ class ErrorReporter:
             array = ll.ArrayType(I8, len(raw))
             data = ll.GlobalVariable(self.module, array, f"text.{len(self.strings)}")
             data.initializer, data.global_constant, data.linkage = ll.Constant(array, raw), True, "internal"
-            data.type = PTR
             self.strings[value] = data
         return self.strings[value]
 
@@ -44,7 +41,7 @@ class ErrorReporter:
 
     def is_missing(self, b: ll.IRBuilder, fn: ll.Function) -> ll.Value:
         """Whether a weak function is absent at run time."""
-        return is_null(b, FunctionPointer(fn))
+        return is_null(b, fn)
 
     def fail(self, b: ll.IRBuilder, kind: str, message: str, *args: ll.Value, result: ll.Value | None = None) -> None:
         """Emit code that raises an error and returns from the function being built. message: a printf format."""

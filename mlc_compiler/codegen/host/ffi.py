@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llvmlite import ir as ll
-
 from ...ir import dtype as dt
 from ...ir.expr import IntImm, PrimExpr, as_expr
 from ...ir.expr import Var as SizeVar
 from ...relax.nodes import Function
+from .. import llvm_ir as ll
 from .. import values as v
 from ..expressions import ExprEmitter
 from ..values import F64, I32, I64, PTR, i32, i64, is_null
 from .checks import ArgumentChecks
-from .code import FunctionPointer, field
+from .code import field
 from .contexts import BUSY_CONTEXT, CALL_FAILED, NO_CONTEXT, NOT_STARTED, HostRuntime, Operation
 from .dlpack import ANY_BYTES, DL_OFFSET, DL_SHAPE, TYPE_INT, dl_dtype
 from .frames import Frame, Slot, frame_of, read_size, tensor_infos, widen
@@ -111,7 +110,7 @@ class FfiEntries:
             with b.if_then(b.icmp_signed("!=", status, i32(0)), likely=False):
                 b.ret(i32(-1))
             b.store(b.load(field(b, any_, 8), typ=I64), _entry_at(b, memory, i))
-        call = [context, self._handle(b, fn), FunctionPointer(operation.job), memory, i64(0)]
+        call = [context, self._handle(b, fn), operation.job, memory, i64(0)]
         self._report(b, name, b.call(self.runtime.run, call), i64(0))
         if operation.returns:
             self._return_int(b, fn.args[3], b.load(memory, typ=I64))
@@ -135,7 +134,7 @@ class FfiEntries:
         for i, var in enumerate(frame.sizes):
             b.store(widen(b, exprs.env[id(var)]), _entry_at(b, memory, len(frame.slots) + i))
         needed = self._workspace_bytes(b, name, as_expr(func.attrs.get("workspace_bytes", 0)), exprs)
-        status = b.call(self.runtime.run, [context, self._handle(b, fn), FunctionPointer(job), memory, needed])
+        status = b.call(self.runtime.run, [context, self._handle(b, fn), job, memory, needed])
         self._report(b, name, status, needed)
         self._return_none(b, fn.args[3])
 
@@ -221,7 +220,9 @@ class FfiEntries:
             if slot.value is not None:
                 bind(f"{slot.var.name} is %lld; expected %lld", slot.value, _entry_at(b, memory, slot.index))
         for slot, shape in zip(frame.slots, shapes, strict=True):
-            for axis, size in enumerate(_sizes(slot) if shape is not None else ()):
+            if shape is None:
+                continue
+            for axis, size in enumerate(_sizes(slot)):
                 bind(f"{slot.var.name} has size %lld on axis {axis}; expected %lld", size, _entry_at(b, shape, axis))
         for message, size, got in pending:
             self._require_representable(b, name, size, exprs)

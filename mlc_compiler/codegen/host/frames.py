@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llvmlite import ir as ll
-
 from ...ir import dtype as dt
 from ...ir.expr import PrimExpr
 from ...ir.expr import Var as SizeVar
 from ...ir.visitor import free_vars
 from ...relax.nodes import Function, PrimStructInfo, TensorStructInfo, TupleStructInfo, Var
+from .. import llvm_ir as ll
 from .. import values as v
 from ..arithmetic import CodegenError
 from ..values import F64, I64

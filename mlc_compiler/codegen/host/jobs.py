@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
 import numpy as np
-from llvmlite import ir as ll
 
 from ...ir.expr import as_expr
 from ...ir.module import GlobalVar
@@ -23,9 +22,10 @@ from ...relax.nodes import (
     TensorStructInfo,
     TupleGetItem,
 )
+from .. import llvm_ir as ll
 from ..arithmetic import CodegenError
 from ..expressions import ExprEmitter
-from ..values import I8, I64, PTR, i64
+from ..values import I8, I64, PTR, i64, width_of
 from .code import field
 from .contexts import WORKSPACE
 from .frames import Slot, frame_of, read_size
@@ -69,7 +69,7 @@ class JobEmitter(ABC):
     def _resized(self, value: ll.Value, to: ll.Type) -> ll.Value:
         if not isinstance(to, ll.IntType) or value.type == to:
             return value
-        return self.b.trunc(value, to) if value.type.width > to.width else self.b.sext(value, to)
+        return self.b.trunc(value, to) if width_of(value.type) > to.width else self.b.sext(value, to)
 
     def builtin(self, name: str) -> None:
         """Emit an operation of the back end, such as a barrier."""
@@ -158,18 +158,12 @@ def _is_place(value: Expr) -> TypeGuard[Call]:
 def constant_data(module: ll.Module, data: np.ndarray) -> ll.Value:
     """The address of a constant tensor in the library's read-only data; equal constants share memory."""
     raw = np.ascontiguousarray(data).tobytes()
-    found = _constants(module).get(raw)
+    constants = module.attached.setdefault("constants", {})
+    found: ll.GlobalVariable | None = constants.get(raw)
     if found is None:
         array = ll.ArrayType(I8, len(raw))
-        found = ll.GlobalVariable(module, array, f"constant.{len(_constants(module))}")
+        found = ll.GlobalVariable(module, array, f"constant.{len(constants)}")
         found.initializer = ll.Constant(array, bytearray(raw))
         found.global_constant, found.linkage, found.align = True, "internal", 64
-        found.type = PTR
-        _constants(module)[raw] = found
+        constants[raw] = found
     return found
-
-
-def _constants(module: ll.Module) -> dict[bytes, ll.GlobalVariable]:
-    if not hasattr(module, "mlc_constants"):
-        module.mlc_constants = {}
-    return module.mlc_constants

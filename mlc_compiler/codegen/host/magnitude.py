@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llvmlite import ir as ll
-
 from ...ir.expr import BinaryOp, Cast, IntImm, PrimExpr, Var
+from .. import llvm_ir as ll
 from ..expressions import CodegenError
 from ..values import F64
 

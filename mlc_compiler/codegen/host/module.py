@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from llvmlite import ir as ll
-
 from ...target import Target
 from ...tir.nodes import PrimFunc
+from .. import llvm_ir as ll
 from ..native import data_layout
 from .errors import ErrorReporter
 
@@ -35,7 +34,7 @@ def split_modules(
     """
     module, names, count = new_module(target), list[str](), 0
     for name, func in funcs:
-        count += sum(len(block.instructions) for block in emit(module, name, func).blocks)
+        count += sum(block.size for block in emit(module, name, func).blocks)
         names.append(name)
         if count > instructions:
             yield module, names

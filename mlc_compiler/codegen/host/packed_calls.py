@@ -11,15 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from llvmlite import ir as ll
-
 from ...relax.nodes import TensorStructInfo
+from .. import llvm_ir as ll
 from .. import values as v
 from ..arithmetic import CodegenError
 from ..expressions import ExprEmitter
 from ..loops import while_loop
 from ..values import I8, I32, I64, PTR, VOID, i32, i64, is_null
-from .code import FunctionPointer, external, field, function
+from .code import external, field, function
 from .dlpack import (
     ANY_BYTES,
     CPU_DEVICE,
@@ -145,8 +144,8 @@ class PackedCalls:
             b.store(exprs(size), field(b, shape, 8 * axis))
         b.store(ll.Constant(ll.ArrayType(I64, DL_BYTES // 8), None), tensor)
         b.store(arg.data, tensor)
-        for offset, number in zip((DL_DEVICE, DL_DEVICE_ID), device, strict=True):
-            b.store(number, field(b, tensor, offset))
+        for offset, part in zip((DL_DEVICE, DL_DEVICE_ID), device, strict=True):
+            b.store(part, field(b, tensor, offset))
         for offset, number in ((DL_NDIM, len(sizes)), (DL_DTYPE, dl_dtype(arg.info.dtype))):
             b.store(i32(number), field(b, tensor, offset))
         b.store(shape, field(b, tensor, DL_SHAPE))
@@ -174,7 +173,7 @@ class PackedCalls:
         self._fill_strides(b, shape, strides, ndim)
         release = external(self.module, "free", VOID, [PTR])
         b.store(ll.Constant(PTR, None), field(b, managed, DL_BYTES))
-        b.store(FunctionPointer(release), field(b, managed, MANAGED_DELETER))
+        b.store(release, field(b, managed, MANAGED_DELETER))
         made = v.stack_slot(b, PTR, "object")
         no = i32(0)
         status = b.call(self.from_dlpack, [managed, no, no, made])

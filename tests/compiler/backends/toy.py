@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from llvmlite import ir as ll
-
 from mlc_compiler.backends import Backend, Lowering
-from mlc_compiler.codegen.host.code import call_loaded, field, function
+from mlc_compiler.codegen import llvm_ir as ll
+from mlc_compiler.codegen.host.code import field, function
 from mlc_compiler.codegen.host.contexts import FAILED, HEAD_BYTES, ContextArgument, HostRuntime
 from mlc_compiler.codegen.host.jobs import JobEmitter
 from mlc_compiler.codegen.host.module import HostModule, new_module
@@ -126,7 +125,7 @@ class InOrder(HostRuntime):
         return fn
 
     def execute(self, b: ll.IRBuilder, context: ll.Value, job: ll.Value, frame: ll.Value) -> None:
-        call_loaded(b, job, JOB_TYPE, [context, frame])
+        b.call_pointer(job, JOB_TYPE, [context, frame])
 
 
 class ToyBackend(Backend):

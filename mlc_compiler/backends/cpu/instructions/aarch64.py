@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from llvmlite import ir as ll
-
+from ....codegen import llvm_ir as ll
 from ....codegen import values as v
 from .dot import dot_product
 

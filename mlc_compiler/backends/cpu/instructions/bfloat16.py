@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from llvmlite import ir as ll
-
+from ....codegen import llvm_ir as ll
 from ....codegen import values as v
 from ....codegen.instructions import on_vectors
 from ....ir.expr import Call, PrimExpr
@@ -13,17 +12,7 @@ from ....tir.intrinsics import Operand, TensorIntrin
 LANES = 16  # of 32 bits in a 512-bit register
 
 
-class _BFloatType(ll.HalfType):
-    """LLVM's ``bfloat``, which llvmlite does not have."""
-
-    intrinsic_name = "bf16"
-
-    def __str__(self) -> str:
-        return "bfloat"
-
-
-_BFloatType._create_instance()
-BFLOAT = _BFloatType()
+BFLOAT = ll.BFloatType()
 
 
 def _halves(word: PrimExpr) -> tuple[PrimExpr, PrimExpr]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from llvmlite import ir as ll
-
+from ....codegen import llvm_ir as ll
 from ....codegen import values as v
 from ....codegen.instructions import Operands, on_vectors
 from ....ir.expr import PrimExpr

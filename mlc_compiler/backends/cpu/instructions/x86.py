@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial, reduce
 
-from llvmlite import ir as ll
-
+from ....codegen import llvm_ir as ll
 from ....codegen import values as v
 from ....codegen.instructions import on_vectors
 from ....ir.expr import PrimExpr, Var
@@ -84,7 +83,9 @@ def _avx2_steps(b: ll.IRBuilder, acc: ll.Value, pairs: Sequence[tuple[ll.Value, 
 
 def _avx2_signed(b: ll.IRBuilder, acc: ll.Value, weights: ll.Value, four: ll.Value) -> ll.Value:
     """For any int8: magnitudes of the weights, and activations with the signs of the weights, which -128 has not."""
-    magnitudes = v.intrinsic(b, f"llvm.abs.{v.type_suffix(weights.type)}", [weights, v.I1(0)], weights.type)
+    magnitudes = v.intrinsic(
+        b, f"llvm.abs.{v.type_suffix(weights.type)}", [weights, ll.Constant(v.I1, 0)], weights.type
+    )
     with_signs = v.intrinsic(b, "llvm.x86.avx2.psign.b", [four, weights], four.type)
     return _avx2(b, acc, magnitudes, with_signs)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from llvmlite import ir as ll
-
+from ....codegen import llvm_ir as ll
 from ....codegen.instructions import Operands
 from ....codegen.values import I1, I32, I64
 from ....tir.intrinsics import Operand, TensorIntrin

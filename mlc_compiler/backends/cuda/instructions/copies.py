@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llvmlite import ir as ll
-
+from ....codegen import llvm_ir as ll
 from ....codegen.arithmetic import CodegenError
 from ....codegen.instructions import Operands
 from ....codegen.values import I1, I16, I64, i32

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llvmlite import ir as ll
-
+from ....codegen import llvm_ir as ll
 from ....codegen.conversions import NARROW
 from ....codegen.instructions import Operands
 from ....codegen.values import I16, i32

@@ -5,8 +5,7 @@ LLVM splits a vector load whose elements are used one by one into narrow loads, 
 
 from __future__ import annotations
 
-from llvmlite import ir as ll
-
+from ....codegen import llvm_ir as ll
 from ....codegen import values as v
 from ....codegen.instructions import Operands
 from ....codegen.values import i32

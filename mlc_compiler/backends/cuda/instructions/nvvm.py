@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from llvmlite import ir as ll
-
+from ....codegen import llvm_ir as ll
 from ....codegen.arithmetic import CodegenError
 from ....codegen.values import F16, F32, I1, I16, I32, I64, VOID
 from ....target import Target
@@ -154,7 +153,7 @@ def emit_instruction(b: ll.IRBuilder, row: Instruction, arguments: Sequence[ll.V
         _record(b.module, row)
         assembly = ll.InlineAsm(signature, row.assembly, row.constraints, side_effect=row.ordered)
         return b.call(assembly, arguments, attrs=("convergent",) if row.ordered else ())
-    function = b.module.globals.get(row.name) or ll.Function(b.module, signature, row.name)
+    function = b.module.get_function(row.name) or ll.Function(b.module, signature, row.name)
     return b.call(function, arguments)
 
 
@@ -162,16 +161,12 @@ def _shown(types: Sequence[ll.Type]) -> str:
     return f"({', '.join(map(str, types))})"
 
 
-_ASSEMBLY = "mlc.assembly"
+_ASSEMBLY = "assembly"
 
 
 def _record(module: ll.Module, row: Instruction) -> None:
-    """Record the requirements of inline assembly, which LLVM does not check, in the module's metadata."""
-    if _ASSEMBLY not in module.namedmetadata:
-        module.add_named_metadata(_ASSEMBLY)
-    entry = module.add_metadata([row.name, row.sm, ll.Constant(I32, row.ptx)])
-    if entry not in module.namedmetadata[_ASSEMBLY].operands:
-        module.add_named_metadata(_ASSEMBLY, entry)
+    """Record the requirements of inline assembly, which LLVM does not check."""
+    module.attached.setdefault(_ASSEMBLY, {})[row.name] = row
 
 
 def used_instructions(module: ll.Module) -> list[Instruction]:
@@ -180,9 +175,7 @@ def used_instructions(module: ll.Module) -> list[Instruction]:
     for name in names:
         if name not in INSTRUCTIONS:
             raise CodegenError(f"the intrinsic {name!r} is not in the table of NVVM intrinsics")
-    recorded = module.namedmetadata[_ASSEMBLY].operands if _ASSEMBLY in module.namedmetadata else []
-    written = [Instruction(e[0].string, VOID, (), e[1].string, e[2].constant) for e in (m.operands for m in recorded)]
-    return [*(INSTRUCTIONS[name] for name in names), *written]
+    return [*(INSTRUCTIONS[name] for name in names), *module.attached.get(_ASSEMBLY, {}).values()]
 
 
 def lowest_ptx(module: ll.Module) -> int:

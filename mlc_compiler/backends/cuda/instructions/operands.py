@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llvmlite import ir as ll
-
+from ....codegen import llvm_ir as ll
 from ....codegen import values as v
 from ....codegen.arithmetic import CodegenError
 from ....codegen.instructions import Operands
@@ -33,7 +32,7 @@ def address(row: TensorIntrin, operands: Operands, index: int) -> ll.Value:
     """The address of an operand. Raises CodegenError when it is not in the memory that the row declares."""
     operand, pointer = row.operands[index], operands.addresses[index]
     space = _SPACES.get(operand.scope)
-    if space is not None and pointer.type.addrspace != space:
+    if space is not None and pointer.type is not ll.PointerType(space):
         raise CodegenError(f"{row.name}: the operand {operand.name!r} is not in {operand.scope} memory")
     return pointer
 

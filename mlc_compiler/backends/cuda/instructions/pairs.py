@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
-from llvmlite import ir as ll
 
+from ....codegen import llvm_ir as ll
 from ....codegen import values as v
 from ....codegen.values import I32, i32
 from .nvvm import F16X2, emit

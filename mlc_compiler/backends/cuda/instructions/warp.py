@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from llvmlite import ir as ll
-
+from ....codegen import llvm_ir as ll
 from ....codegen.instructions import Operands
 from ....codegen.values import F32, I32, i32
 from ....ir.expr import PrimExpr, Var

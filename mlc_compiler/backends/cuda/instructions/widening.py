@@ -6,8 +6,7 @@ floats: two elements are converted to float16 at once (PTX ISA, ``cvt.rn.f16x2.e
 
 from __future__ import annotations
 
-from llvmlite import ir as ll
-
+from ....codegen import llvm_ir as ll
 from ....codegen.instructions import Operands
 from ....codegen.values import F32, I16, I32, i32
 from ....tir import te

@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from llvmlite import ir as ll
-
 from mlc_compiler.backends.cuda.instructions import INSTRUCTIONS
 from mlc_compiler.backends.cuda.instructions.copies import TENSOR_COPY
 from mlc_compiler.backends.cuda.instructions.nvvm import GENERIC, emit, lowest_ptx
-from mlc_compiler.backends.cuda.tensor_maps import parameter_attributes
+from mlc_compiler.backends.cuda.tensor_maps import PARAMETER_ATTRIBUTES
+from mlc_compiler.codegen import llvm_ir as ll
 from mlc_compiler.codegen import values as v
 from mlc_compiler.codegen.instructions import Operands
 from mlc_compiler.codegen.llvm_worker import optimize, target_machine
@@ -44,7 +43,7 @@ class Kernel:
         places = [GENERIC if i in maps else GLOBAL for i in range(parameters)]
         self.function = ll.Function(self.module, ll.FunctionType(v.VOID, [*places, *[I64] * scalars]), name)
         for i in maps:
-            self.function.args[i].attributes = parameter_attributes()
+            self.function.args[i].attributes = set(PARAMETER_ATTRIBUTES)
         self.function.calling_convention = "ptx_kernel"
         self.b = ll.IRBuilder(self.function.append_basic_block("entry"))
         self.pointers = self.function.args[:parameters]
@@ -60,7 +59,6 @@ class Kernel:
         array = ll.GlobalVariable(self.module, ll.ArrayType(I8, nbytes), name, addrspace=3)
         array.linkage, array.align = "internal", 1024
         array.initializer = ll.Constant(array.value_type, ll.Undefined)
-        array.type = ll.PointerType(addrspace=3)
         return array
 
     def registers(self, nbytes: int) -> ll.Value:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from llvmlite import ir as ll
 
 from mlc_compiler.backends.cuda.instructions.nvvm import check_instructions, emit, lowest_ptx
+from mlc_compiler.codegen import llvm_ir as ll
 from mlc_compiler.codegen.arithmetic import CodegenError
 from mlc_compiler.codegen.values import VOID, i32
 from tests.compiler.backends.cuda.instructions.kernels import ROWS, Kernel, row_kernel

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from llvmlite import ir as ll
 
 from mlc_compiler.backends.cuda.instructions.copies import TENSOR_COPY
 from mlc_compiler.backends.cuda.instructions.scalar import MAX_ERROR
+from mlc_compiler.codegen import llvm_ir as ll
 from mlc_compiler.codegen.values import I64, i32
 from mlc_compiler.ir import dtype as dt
 from mlc_compiler.sim import Memory, TensorMap, encode_tensor_map, parse_ptx, run
