@@ -70,7 +70,7 @@ class MemoryEmitter(Emitter):
     def _readable_zero(self, element: ll.Type) -> ll.Value:
         """The address of a zero, loaded instead when no lane is active."""
         with self.b.goto_entry_start():
-            slot = v.stack_slot(self.b, element)
+            slot = self.b.alloca(element)
             self.b.store(ll.Constant(element, None), slot)
         return slot
 

@@ -197,7 +197,7 @@ class StmtEmitter:
             raise CodegenError(f"scratch buffer {stmt.buffer.name!r} takes {count} elements: too many for the stack")
         array = ll.ArrayType(v.storage_type(stmt.buffer.dtype), count)
         with self.b.goto_entry_block():
-            slot = v.stack_slot(self.b, array, stmt.buffer.name, align=64)
+            slot = self.b.alloca(array, stmt.buffer.name, align=64)
         self.expr.buffers[id(stmt.buffer)] = slot
 
     # -- loops --------------------------------------------------------------------------------------------------

@@ -84,11 +84,6 @@ def same_lanes(b: ll.IRBuilder, *values: ll.Value) -> list[ll.Value]:
     return [splat(b, v, lanes) for v in values]
 
 
-def stack_slot(b: ll.IRBuilder, element: ll.Type, name: str = "", align: int | None = None) -> ll.Value:
-    """Stack memory for one ``element``, as an opaque pointer."""
-    return b.alloca(element, name, align)
-
-
 def i32(value: int) -> ll.Constant:
     """A 32-bit integer."""
     return ll.Constant(I32, value)

@@ -52,7 +52,7 @@ def call_barrier(b: ll.IRBuilder, team: ll.Value, thread: ll.Value) -> None:
 def begin_call(b: ll.IRBuilder, team: ll.Value, thread: ll.Value) -> None:
     """Begin a loop of one iteration that the calling thread will not claim."""
     with b.goto_entry_block():
-        piece = v.stack_slot(b, ll.ArrayType(I64, PIECE_WORDS), "piece", align=8)
+        piece = b.alloca(ll.ArrayType(I64, PIECE_WORDS), "piece", align=8)
     b.call(runtime_function(b.module, NEXT_LOOP, I1, [PTR, I32]), [team, thread])
     b.call(runtime_function(b.module, BEGIN, I1, [PTR, I32, I64, PTR]), [team, thread, i64(1), piece])
 
@@ -164,7 +164,7 @@ class TeamEmitter(StmtEmitter):
         """Emit a loop whose pieces the threads claim; ``run`` emits iterations ``[begin, end)``."""
         b, (team, thread, threads) = self.b, self.fn.args[:3]
         with b.goto_entry_block():
-            piece = v.stack_slot(b, ll.ArrayType(I64, PIECE_WORDS), "piece", align=8)
+            piece = b.alloca(ll.ArrayType(I64, PIECE_WORDS), "piece", align=8)
         next_loop = runtime_function(b.module, NEXT_LOOP, I1, [PTR, I32])
         begin = runtime_function(b.module, BEGIN, I1, [PTR, I32, I64, PTR])
         claim = runtime_function(b.module, CLAIM, I1, [PTR, I32, I32, I64, I64, PTR])

@@ -239,7 +239,7 @@ class DeviceEmitter(StmtEmitter):
             count //= WARP
         array = ll.ArrayType(v.storage_type(buffer.dtype), count)
         with self.b.goto_entry_block():
-            self.expr.buffers[id(buffer)] = v.stack_slot(self.b, array, buffer.name, align=ALIGNMENT)
+            self.expr.buffers[id(buffer)] = self.b.alloca(array, buffer.name, align=ALIGNMENT)
 
 
 def shared_bytes(func: PrimFunc) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from ...codegen import llvm_ir as ll
-from ...codegen import values as v
 from ...codegen.host.code import external, field, function
 from ...codegen.host.contexts import FAILED
 from ...codegen.loops import for_range
@@ -53,7 +52,7 @@ class Faults:
         """``void describe(i32 status, ptr what, ptr detail)``: write the text for a driver status."""
         fn, b = function(self.module, "mlc_cuda_describe", VOID, [I32, PTR, PTR])
         status, what, detail = fn.args
-        slots = [v.stack_slot(b, PTR, name) for name in ("text", "name", "advice")]
+        slots = [b.alloca(PTR, name) for name in ("text", "name", "advice")]
         for slot, unknown in zip(slots, ("unknown error", "?", ""), strict=True):
             b.store(self.errors.text(unknown), slot)
         self.driver.call(b, "cuGetErrorString", status, slots[0])

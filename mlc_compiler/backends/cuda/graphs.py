@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...codegen import llvm_ir as ll
-from ...codegen import values as v
 from ...codegen.host.code import external, field, function
 from ...codegen.host.contexts import FAILED, WORKSPACE
 from ...codegen.host.frames import Frame, tensor_infos
@@ -104,7 +103,7 @@ class GraphEmitter:
         )
 
     def _key(self, b: ll.IRBuilder, context: ll.Value, frame: ll.Value, cache: GraphCache) -> ll.Value:
-        key = v.stack_slot(b, ll.ArrayType(I64, cache.key_words), "key", align=8)
+        key = b.alloca(ll.ArrayType(I64, cache.key_words), "key", align=8)
         b.store(b.load(field(b, context, WORKSPACE), typ=I64), key)
         b.call(self.copy, [field(b, key, 8), frame, i64(8 * cache.frame.length)])
         end = 8 + 8 * cache.frame.length
@@ -133,7 +132,7 @@ class GraphEmitter:
     def _record(self, b: ll.IRBuilder, job: ll.Function, context: ll.Value, frame: ll.Value) -> ll.Value:
         """Emit code that records the launches of a job as a CUgraphExec, and returns from the function on failure."""
         with b.goto_entry_block():
-            graph, recorded = (v.stack_slot(b, PTR, name) for name in ("graph", "recorded"))
+            graph, recorded = (b.alloca(PTR, name) for name in ("graph", "recorded"))
         stream = b.load(field(b, context, STREAM), typ=PTR)
         self._require(b, context, self.driver.call(b, "cuStreamBeginCapture_v2", stream, i32(_THREAD_LOCAL)))
         b.call(job, [context, frame])

@@ -67,7 +67,7 @@ class Launcher:
         """
         fn, b = function(self.faults.module, "mlc_cuda_launch", VOID, [PTR, I64, PTR, I32, PTR])
         context, kernel, sizes, shared, parameters = fn.args
-        config = v.stack_slot(b, ll.ArrayType(I64, _CONFIG_BYTES // 8), "config", align=8)
+        config = b.alloca(ll.ArrayType(I64, _CONFIG_BYTES // 8), "config", align=8)
         with b.if_then(b.icmp_unsigned("!=", b.load(field(b, context, FAILED), typ=I32), i32(0)), likely=False):
             b.ret_void()
         for axis in range(6):
@@ -124,7 +124,7 @@ class HostEmitter(StmtEmitter):
         for i, arg in enumerate(launch.args):
             b.store(self._parameter(arg, field(b, memory, 8 * i)), field(b, memory, 8 * (count + i)))
         with b.goto_entry_block():
-            grid = v.stack_slot(b, ll.ArrayType(I64, 6), "sizes", align=8)
+            grid = b.alloca(ll.ArrayType(I64, 6), "sizes", align=8)
         for axis, size in enumerate((*launch.grid, *launch.block)):
             b.store(self.index(size), field(b, grid, 8 * axis))
         nbytes = self.expr.convert(self.expr(launch.shared_bytes), launch.shared_bytes.dtype, "int32")
@@ -134,7 +134,7 @@ class HostEmitter(StmtEmitter):
     def _parameters(self, count: int) -> ll.Value:
         """Memory for ``count`` values of eight bytes, then their addresses."""
         with self.b.goto_entry_block():
-            return v.stack_slot(self.b, ll.ArrayType(I64, 2 * count), "parameters", align=8)
+            return self.b.alloca(ll.ArrayType(I64, 2 * count), "parameters", align=8)
 
     def _parameter(self, arg: PrimExpr, slot: ll.Value) -> ll.Value:
         """The address of an argument's value: ``slot``, to which it is stored, or a tensor map."""

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ...codegen import llvm_ir as ll
-from ...codegen import values as v
 from ...codegen.arithmetic import CodegenError
 from ...codegen.host.code import field, function
 from ...codegen.loops import for_range
@@ -82,7 +81,7 @@ class Loader:
         """The compute capability of the context's device, times ten, as i64."""
         device, parts = b.load(field(b, context, DEVICE), typ=I32), []
         for attribute in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR):
-            slot = v.stack_slot(b, I32, "attribute")
+            slot = b.alloca(I32, "attribute")
             b.store(i32(0), slot)
             self.driver.call(b, "cuDeviceGetAttribute", slot, i32(attribute), device)
             parts.append(b.zext(b.load(slot, typ=I32), I64))
@@ -96,7 +95,7 @@ class Loader:
         load_image, find = self._define_load_image(), self._define_find()
         fn, b = function(self.module, "mlc_cuda_load", I32, [PTR])
         context, flags = fn.args[0], ll.ArrayType(I32, max(len(self.images), 1))
-        tried = v.stack_slot(b, flags, "tried")
+        tried = b.alloca(flags, "tried")
         b.store(ll.Constant(flags, None), tried)
         arch = self._capability(b, context)
         self._try_images(b, context, arch, tried, load_image)
@@ -146,9 +145,9 @@ class Loader:
     def _define_load_image(self) -> ll.Function:
         """``void load_image(ptr module, ptr data)``: load an image; an error and the log become the faults' text."""
         fn, b = function(self.module, "mlc_cuda_load_image", VOID, [PTR, PTR])
-        log = v.stack_slot(b, ll.ArrayType(I8, LOG_BYTES), "log")
-        options = v.stack_slot(b, ll.ArrayType(I32, 2), "options")
-        values = v.stack_slot(b, ll.ArrayType(I64, 2), "values", align=8)
+        log = b.alloca(ll.ArrayType(I8, LOG_BYTES), "log")
+        options = b.alloca(ll.ArrayType(I32, 2), "options")
+        values = b.alloca(ll.ArrayType(I64, 2), "values", align=8)
         b.store(ll.Constant(I8, 0), log)
         for i, (option, value) in enumerate(((_ERROR_LOG, b.ptrtoint(log, I64)), (_ERROR_LOG_BYTES, i64(LOG_BYTES)))):
             b.store(i32(option), field(b, options, 4 * i))

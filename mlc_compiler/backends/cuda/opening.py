@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ...codegen import llvm_ir as ll
-from ...codegen import values as v
 from ...codegen.host.code import field, function
 from ...codegen.values import I32, I64, PTR, i32, i64
 from .context import CONSTANTS, CONTEXT, DEVICE, OWN_STREAM
@@ -40,7 +39,7 @@ class Opener:
         return fn
 
     def _find_device(self, b: ll.IRBuilder, context: ll.Value, ordinal: ll.Value) -> None:
-        count = v.stack_slot(b, I32, "count")
+        count = b.alloca(I32, "count")
         self._require(b, self.driver.call(b, "cuDeviceGetCount", count), "counting the devices")
         available = b.load(count, typ=I32)
         with b.if_then(b.icmp_signed(">=", ordinal, available), likely=False):
@@ -49,7 +48,7 @@ class Opener:
         self._require(b, self.driver.call(b, "cuDeviceGet", field(b, context, DEVICE), ordinal), "finding the device")
 
     def _make_current(self, b: ll.IRBuilder, context: ll.Value) -> None:
-        slot, device = v.stack_slot(b, PTR, "made"), b.load(field(b, context, DEVICE), typ=I32)
+        slot, device = b.alloca(PTR, "made"), b.load(field(b, context, DEVICE), typ=I32)
         self._require(b, self.driver.call(b, "cuDevicePrimaryCtxRetain", slot, device), "making a context")
         made = b.load(slot, typ=PTR)
         self._require(b, self.driver.call(b, "cuCtxPushCurrent_v2", made), "making a context")

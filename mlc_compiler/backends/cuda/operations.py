@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from ...codegen import llvm_ir as ll
-from ...codegen import values as v
 from ...codegen.host.code import field, function
 from ...codegen.host.contexts import Operation
 from ...codegen.values import I8, I32, I64, PTR, VOID, i32
@@ -87,7 +86,7 @@ class DeviceOperations:
         return self.driver.call(b, "cuMemsetD8Async", to, value, nbytes, self._stream(b, context))
 
     def _free_bytes(self, b: ll.IRBuilder, context: ll.Value, frame: ll.Value) -> ll.Value:
-        return self.driver.call(b, "cuMemGetInfo_v2", frame, v.stack_slot(b, I64, "total"))
+        return self.driver.call(b, "cuMemGetInfo_v2", frame, b.alloca(I64, "total"))
 
     def _set_asynchronous(self, b: ll.IRBuilder, context: ll.Value, frame: ll.Value, flag: ll.Value) -> None:
         b.store(b.trunc(flag, I32), field(b, context, ASYNCHRONOUS))

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ...codegen import llvm_ir as ll
-from ...codegen import values as v
 from ...codegen.emit import exported
 from ...codegen.host.code import Require, external, field, function, is_one_of
 from ...codegen.host.contexts import ARGUMENT, FAILED, HEAD_BYTES, ContextArgument, HostRuntime, Operation
@@ -106,7 +105,7 @@ class CudaRuntime(HostRuntime):
 
     def _pop(self, b: ll.IRBuilder) -> None:
         with b.goto_entry_block():
-            popped = v.stack_slot(b, PTR, "popped")
+            popped = b.alloca(PTR, "popped")
         self.driver.call(b, "cuCtxPopCurrent_v2", popped)
 
     def _define_synchronize(self) -> ll.Function:
@@ -159,7 +158,7 @@ class CudaRuntime(HostRuntime):
     def _define_memory(self) -> ll.Function:
         """``ptr memory(ptr context, i64 nbytes)``: allocate memory of the device; null when there is not enough."""
         fn, b = function(self.module, "mlc_cuda_memory", PTR, [PTR, I64])
-        slot = v.stack_slot(b, PTR, "address")
+        slot = b.alloca(PTR, "address")
         self._push(b, fn.args[0])
         status = self.driver.call(b, "cuMemAlloc_v2", slot, fn.args[1])
         self._pop(b)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from ...codegen import llvm_ir as ll
-from ...codegen import values as v
 from ...codegen.host.code import external, field, function
 from ...codegen.values import I8, I32, I64, PTR, VOID, i32, i64
 from ...ir import dtype as dt
@@ -45,8 +44,8 @@ class TensorMaps:
     ) -> ll.Value:
         """Emit a map on the stack of the function; returns its address. sizes: int64 height, width, rows of a box."""
         with b.goto_entry_block():
-            out = v.stack_slot(b, ll.ArrayType(I8, NBYTES), "tensor_map", align=ALIGNMENT)
-            key = v.stack_slot(b, ll.ArrayType(I64, _KEY_WORDS), "matrix", align=8)
+            out = b.alloca(ll.ArrayType(I8, NBYTES), "tensor_map", align=ALIGNMENT)
+            key = b.alloca(ll.ArrayType(I64, _KEY_WORDS), "matrix", align=8)
         for i, word in enumerate((b.ptrtoint(address, I64), *sizes, i64(TYPES[dtype]))):
             b.store(word, field(b, key, 8 * i))
         b.call(self.find, [context, key, out, i64(dt.nbytes(dtype))])
@@ -101,7 +100,7 @@ class TensorMaps:
 
     def _array(self, b: ll.IRBuilder, element: ll.IntType, *values: ll.Value) -> ll.Value:
         with b.goto_entry_block():
-            slot = v.stack_slot(b, ll.ArrayType(element, len(values)), align=8)
+            slot = b.alloca(ll.ArrayType(element, len(values)), align=8)
         for i, value in enumerate(values):
             b.store(value, field(b, slot, element.width // 8 * i))
         return slot

@@ -13,7 +13,6 @@ from ...ir.expr import IntImm, PrimExpr, as_expr
 from ...ir.expr import Var as SizeVar
 from ...relax.nodes import Function
 from .. import llvm_ir as ll
-from .. import values as v
 from ..expressions import ExprEmitter
 from ..values import F64, I32, I64, PTR, i32, i64, is_null
 from .checks import ArgumentChecks
@@ -101,7 +100,7 @@ class FfiEntries:
         fn, b = self._entry(name)
         self._require_count(b, fn, name, count + 1)
         context = self._context(b, fn, name)
-        memory = v.stack_slot(b, ll.ArrayType(I64, max(count, 1)), "frame", align=16)
+        memory = b.alloca(ll.ArrayType(I64, max(count, 1)), "frame", align=16)
         lowest, greatest = (i64(limit) for limit in _integer_range("int64"))
         for i, parameter in enumerate(operation.parameters):
             any_ = field(b, fn.args[1], ANY_BYTES * (i + 1))
@@ -125,7 +124,7 @@ class FfiEntries:
         fn, b = self._entry(name)
         self._require_count(b, fn, name, len(frame.slots) + 1)
         context = self._context(b, fn, name)
-        memory = v.stack_slot(b, ll.ArrayType(I64, max(frame.length, 1)), "frame", align=16)
+        memory = b.alloca(ll.ArrayType(I64, max(frame.length, 1)), "frame", align=16)
         exprs = ExprEmitter(b)
         shapes = [self._argument(b, fn, context, name, slot, memory) for slot in frame.slots]
         self._bind_sizes(b, name, frame, shapes, memory, exprs)

@@ -87,7 +87,7 @@ class PackedCalls:
         if name in self.linked:
             return self._call_linked(b, name, [self._c_argument(b, exprs, arg, device) for arg in args])
         with b.goto_entry_block():
-            array = v.stack_slot(b, ll.ArrayType(I64, 2 * max(len(args), 1)), "args", align=16)
+            array = b.alloca(ll.ArrayType(I64, 2 * max(len(args), 1)), "args", align=16)
         for i, arg in enumerate(args):
             slot = field(b, array, ANY_BYTES * i)
             if isinstance(arg, TensorArgument):
@@ -138,8 +138,8 @@ class PackedCalls:
     ) -> ll.Value:
         sizes = arg.info.shape or ()
         with b.goto_entry_block():
-            tensor = v.stack_slot(b, ll.ArrayType(I64, DL_BYTES // 8), "tensor", align=8)
-            shape = v.stack_slot(b, ll.ArrayType(I64, max(len(sizes), 1)), "shape", align=8)
+            tensor = b.alloca(ll.ArrayType(I64, DL_BYTES // 8), "tensor", align=8)
+            shape = b.alloca(ll.ArrayType(I64, max(len(sizes), 1)), "shape", align=8)
         for axis, size in enumerate(sizes):
             b.store(exprs(size), field(b, shape, 8 * axis))
         b.store(ll.Constant(ll.ArrayType(I64, DL_BYTES // 8), None), tensor)
@@ -174,7 +174,7 @@ class PackedCalls:
         release = external(self.module, "free", VOID, [PTR])
         b.store(ll.Constant(PTR, None), field(b, managed, DL_BYTES))
         b.store(release, field(b, managed, MANAGED_DELETER))
-        made = v.stack_slot(b, PTR, "object")
+        made = b.alloca(PTR, "object")
         no = i32(0)
         status = b.call(self.from_dlpack, [managed, no, no, made])
         with b.if_then(b.icmp_signed("==", status, no), likely=True):
@@ -207,7 +207,7 @@ class PackedCalls:
         with b.if_then(self.errors.is_missing(b, self.lookup), likely=False):
             self.errors.fail(b, "RuntimeError", message, name)
         pair = ll.ArrayType(I64, 2)
-        bytes_, found, result = (v.stack_slot(b, pair, n, align=16) for n in ("name", "found", "result"))
+        bytes_, found, result = (b.alloca(pair, n, align=16) for n in ("name", "found", "result"))
         zeros = ll.Constant(pair, None)
         b.store(name, bytes_)
         b.store(length, field(b, bytes_, 8))
@@ -217,7 +217,7 @@ class PackedCalls:
         handle = b.load(found, typ=PTR)
         with b.if_then(is_null(b, handle), likely=False):
             self.errors.fail(b, "ValueError", "no function is registered as %s; see register_func", name)
-        status = v.stack_slot(b, I32, "status")
+        status = b.alloca(I32, "status")
         b.store(self._for_each(b, args, count, TYPE_DLTENSOR, self.own), status)
         with b.if_then(b.icmp_signed("==", b.load(status, typ=I32), i32(0))):
             b.store(b.call(self.invoke, [handle, args, count, result]), status)

@@ -83,9 +83,8 @@ def _avx2_steps(b: ll.IRBuilder, acc: ll.Value, pairs: Sequence[tuple[ll.Value, 
 
 def _avx2_signed(b: ll.IRBuilder, acc: ll.Value, weights: ll.Value, four: ll.Value) -> ll.Value:
     """For any int8: magnitudes of the weights, and activations with the signs of the weights, which -128 has not."""
-    magnitudes = v.intrinsic(
-        b, f"llvm.abs.{v.type_suffix(weights.type)}", [weights, ll.Constant(v.I1, 0)], weights.type
-    )
+    arguments = [weights, ll.Constant(v.I1, 0)]
+    magnitudes = v.intrinsic(b, f"llvm.abs.{v.type_suffix(weights.type)}", arguments, weights.type)
     with_signs = v.intrinsic(b, "llvm.x86.avx2.psign.b", [four, weights], four.type)
     return _avx2(b, acc, magnitudes, with_signs)
 

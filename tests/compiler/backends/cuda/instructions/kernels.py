@@ -63,7 +63,7 @@ class Kernel:
 
     def registers(self, nbytes: int) -> ll.Value:
         with self.b.goto_entry_block():
-            return v.stack_slot(self.b, ll.ArrayType(I8, nbytes), align=16)
+            return self.b.alloca(ll.ArrayType(I8, nbytes), align=16)
 
     def copy(self, target: ll.Value, source: ll.Value, nbytes: int, unit: int) -> None:
         """Copy bytes as one thread, ``unit`` bytes at a time."""
