@@ -96,7 +96,7 @@ def team_functions(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The functions of teams in a library of their own, where they are visible."""
     target, path = Target("cpu"), tmp_path_factory.mktemp("team") / "lib.so"
     lowered = run_passes(parse(MODULE), (*entries(), *pipeline(target)))
-    hidden = re.compile(r'^(define|declare) (internal|hidden) (?=.*@mlc_team_)', re.M)
+    hidden = re.compile(r"^(define|declare) (internal|hidden) (?=.*@mlc_team_)", re.M)
     texts = [hidden.sub(r"\1 ", text) for text in emit_llvm(lowered, target)]
     link_shared(compile_modules(texts, target).objects, path, target)
     functions = ctypes.CDLL(str(path))
