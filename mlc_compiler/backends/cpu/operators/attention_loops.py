@@ -193,9 +193,10 @@ def attend_block(k, sequence, g, j, end, rows):
         for r in T.unroll(k.row_tile):
             k.last[0] = T.max(k.last[0], k.ends[tile * k.row_tile + r])
         if j < T.Cast("int64", k.last[0]):
-            score_keys(k, g, tile * k.row_tile, j)
-            softmax(k, tile * k.row_tile)
-            add_values(k, g, tile * k.row_tile, j, T.min(count, T.Cast("int64", k.last[0]) - j))
+            seen = T.min(count, T.Cast("int64", k.last[0]) - j)
+            score_keys(k, g, tile * k.row_tile, j, seen)
+            softmax(k, tile * k.row_tile, seen)
+            add_values(k, g, tile * k.row_tile, j, seen)
 
 
 @T.macro
@@ -292,53 +293,64 @@ def stage_values(k, g, j, count):
 
 
 @T.macro
-def score_keys(k, g, row, j):
-    """``score[r, i]`` = score of row ``row + r`` at position ``j + i``."""
-    lanes = k.lanes
-    for c in T.unroll(k.block // (k.tiles.key_vectors * lanes)):
-        for r in T.unroll(k.row_tile):
-            for v in T.unroll(k.tiles.key_vectors):
-                for lane in T.vectorized(lanes):
-                    k.key_sums[r, v, lane] = T.float32(0)
-        if k.narrow:
-            for p in range(k.key // 2):
-                for v in T.unroll(k.tiles.key_vectors):
-                    for r in T.unroll(k.row_tile):
-                        k.add_products(
-                            k.key_sums[r, v, 0],
-                            k.keys[p, (c * k.tiles.key_vectors + v) * lanes],
-                            k.query_pairs[row + r, p * 2],
-                        )
-        else:
-            for d in range(k.key):
-                for v in T.unroll(k.tiles.key_vectors):
-                    for r in T.unroll(k.row_tile):
-                        for lane in T.vectorized(lanes):
-                            k.key_sums[r, v, lane] = k.key_sums[r, v, lane] + k.query[row + r, d] * k.key_at(
-                                g, d, (c * k.tiles.key_vectors + v) * lanes, lane
-                            )
-        for r in T.unroll(k.row_tile):
-            for v in T.unroll(k.tiles.key_vectors):
-                for lane in T.vectorized(lanes):
-                    i = (c * k.tiles.key_vectors + v) * lanes + lane
-                    k.score[r, i] = k.scored(
-                        k.key_sums[r, v, lane],
-                        row + r,
-                        g * k.group + (row + r) % k.group,
-                        i,
-                        T.Cast("int32", j) + T.Cast("int32", i),
-                    )
+def score_keys(k, g, row, j, count):
+    """``score[r, i]`` = score of row ``row + r`` at position ``j + i``, for the tiles of the first ``count``."""
+    for c in T.unroll(k.block // (k.tiles.key_vectors * k.lanes)):
+        if c * k.tiles.key_vectors * k.lanes < count:
+            score_vectors(k, g, row, j, c * k.tiles.key_vectors)
 
 
 @T.macro
-def softmax(k, row):
-    """Online softmax: weights ``exp(score - new_max)``; ``correction`` rescales the earlier sums to the new maximum."""
+def score_vectors(k, g, row, j, first):
+    """The scores of ``key_vectors`` vectors of keys from the vector ``first`` on."""
+    lanes = k.lanes
+    for r in T.unroll(k.row_tile):
+        for v in T.unroll(k.tiles.key_vectors):
+            for lane in T.vectorized(lanes):
+                k.key_sums[r, v, lane] = T.float32(0)
+    if k.narrow:
+        for p in range(k.key // 2):
+            for v in T.unroll(k.tiles.key_vectors):
+                for r in T.unroll(k.row_tile):
+                    k.add_products(
+                        k.key_sums[r, v, 0],
+                        k.keys[p, (first + v) * lanes],
+                        k.query_pairs[row + r, p * 2],
+                    )
+    else:
+        for d in range(k.key):
+            for r in T.unroll(k.row_tile):  # a factor at a time, so that all vectors of keys stay in registers
+                for v in T.unroll(k.tiles.key_vectors):
+                    for lane in T.vectorized(lanes):
+                        k.key_sums[r, v, lane] = k.key_sums[r, v, lane] + k.query[row + r, d] * k.key_at(
+                            g, d, (first + v) * lanes, lane
+                        )
+    for r in T.unroll(k.row_tile):
+        for v in T.unroll(k.tiles.key_vectors):
+            for lane in T.vectorized(lanes):
+                i = (first + v) * lanes + lane
+                k.score[r, i] = k.scored(
+                    k.key_sums[r, v, lane],
+                    row + r,
+                    g * k.group + (row + r) % k.group,
+                    i,
+                    T.Cast("int32", j) + T.Cast("int32", i),
+                )
+
+
+@T.macro
+def softmax(k, row, count):
+    """Online softmax over ``count`` keys, rounded up to tiles: weights ``exp(score - new_max)``.
+
+    ``correction`` rescales the earlier sums to the new maximum.
+    """
     for r in T.unroll(k.row_tile):
         for lane in T.vectorized(k.lanes):
             k.fold[lane] = k.score[r, lane]
-        for v in T.unroll(k.block // k.lanes - 1):
-            for lane in T.vectorized(k.lanes):
-                k.fold[lane] = T.max(k.fold[lane], k.score[r, (v + 1) * k.lanes + lane])
+        for c in range(T.ceildiv(count, k.tiles.key_vectors * k.lanes)):
+            for v in T.unroll(k.tiles.key_vectors):
+                for lane in T.vectorized(k.lanes):
+                    k.fold[lane] = T.max(k.fold[lane], k.score[r, (c * k.tiles.key_vectors + v) * k.lanes + lane])
         halve(k.fold, k.lanes, maximum)
         k.new_max[r] = T.max(k.row_max[row + r], k.fold[0])
     for r in T.vectorized(k.row_tile):
@@ -347,11 +359,13 @@ def softmax(k, row):
     for r in range(k.row_tile):
         for lane in T.vectorized(k.lanes):
             k.fold[lane] = T.float32(0)
-        for v in T.unroll(k.block // k.lanes):
-            for lane in T.vectorized(k.lanes):
-                k.weights[lane] = k.weight(k.score[r, v * k.lanes + lane] - k.new_max[r])
-                k.fold[lane] = k.fold[lane] + k.weights[lane]
-            store_weights(k, r, v * k.lanes)
+        for c in range(T.ceildiv(count, k.tiles.key_vectors * k.lanes)):
+            for v in T.unroll(k.tiles.key_vectors):
+                i = (c * k.tiles.key_vectors + v) * k.lanes
+                for lane in T.vectorized(k.lanes):
+                    k.weights[lane] = k.weight(k.score[r, i + lane] - k.new_max[r])
+                    k.fold[lane] = k.fold[lane] + k.weights[lane]
+                store_weights(k, r, i)
         halve(k.fold, k.lanes, add)
         k.row_sum[row + r] = k.row_sum[row + r] * k.correction[r] + k.fold[0]
 
@@ -391,8 +405,8 @@ def add_values(k, g, row, j, count):
                             )
             elif k.tiles.staged:
                 for i in range(count):
-                    for v in T.unroll(vectors):
-                        for r in T.unroll(rows):
+                    for r in T.unroll(rows):
+                        for v in T.unroll(vectors):
                             for lane in T.vectorized(lanes):
                                 value = k.values[i, (c * vectors + v) * lanes + lane]
                                 k.value_sums[r, v, lane] = k.value_sums[r, v, lane] + k.score[s * rows + r, i] * value
@@ -401,8 +415,8 @@ def add_values(k, g, row, j, count):
                     page = k.pages[p]
                     read = T.min(k.page, count - p * k.page)
                     for i in range(T.Select(k.in_window(j + p * k.page), read, T.int64(0)) if k.window else read):
-                        for v in T.unroll(vectors):
-                            for r in T.unroll(rows):
+                        for r in T.unroll(rows):
+                            for v in T.unroll(vectors):
                                 for lane in T.vectorized(lanes):
                                     value = k.stored_value(page, g, i, (c * vectors + v) * lanes + lane)
                                     weight = k.score[s * rows + r, p * k.page + i]

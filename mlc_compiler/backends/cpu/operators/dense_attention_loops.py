@@ -47,19 +47,24 @@ def attend_block(k, lead, first, count, j):
         row = tile * k.row_tile
         if k.has_mask:
             stage_bias(k, lead, first + row, count - row, j, size)
-        score_keys(k, lead, row, j)
-        softmax(k, row)
+        score_keys(k, lead, row, j, size)
+        softmax(k, row, size)
         add_values(k, lead, row, j, size)
 
 
 @T.macro
 def stage_keys(k, lead, j, size):
-    for d in range(k.key):
-        for c in T.unroll(k.block // k.lanes):
-            for lane in T.vectorized(k.lanes):
-                i = c * k.lanes + lane
-                if i < size:
-                    k.keys[d, i] = T.Cast("float32", k.key_columns[k.place(k.key_columns, lead, d, j + i)])
+    if size == k.block:
+        for d in range(k.key):
+            for i in T.vectorized(k.block):
+                k.keys[d, i] = T.Cast("float32", k.key_columns[k.place(k.key_columns, lead, d, j + i)])
+    else:
+        for d in range(k.key):
+            for c in T.unroll(k.block // k.lanes):
+                for lane in T.vectorized(k.lanes):
+                    i = c * k.lanes + lane
+                    if i < size:
+                        k.keys[d, i] = T.Cast("float32", k.key_columns[k.place(k.key_columns, lead, d, j + i)])
 
 
 @T.macro
