@@ -21,7 +21,7 @@ class TileBuffers:
         self.query, self.acc = local("query", tiles.rows, key), local("acc", tiles.rows, self.padded_value)
         self.row_max, self.row_sum = local("row_max", tiles.rows), local("row_sum", tiles.rows)
         self.score, self.fold = local("score", tiles.row_tile, tiles.block), local("fold", tiles.lanes)
-        self.maxima, self.weights = local("maxima", tiles.row_tile, tiles.lanes), local("weights", tiles.lanes)
+        self.weights = local("weights", tiles.lanes)
         self.new_max, self.correction = local("new_max", tiles.row_tile), local("correction", tiles.row_tile)
         self.key_sums = local("key_sums", tiles.row_tile, tiles.key_vectors, tiles.lanes)
         self.value_sums = local("value_sums", tiles.value_rows, tiles.value_vectors, tiles.lanes)
