@@ -20,8 +20,10 @@ from ....tir import te
 from ....tir.intrinsics import TensorIntrin
 from ....tir.math.exponential import coarse_exp
 from ....tir.nodes import PARALLEL, BufferLoad, For, Stmt, buffer, seq
+from ....tir.schedule.prefetch import LINE
 from ...paged_attention import PagedAttention
 from ..instructions.bfloat16 import DOT2, JOIN, LANES, ROUND
+from ..instructions.cache import PREFETCH
 from ..machine import Cpu
 from .attention_buffers import TileBuffers, allocated
 from .attention_loops import attend_piece, attend_tile, count_pieces, merge_pieces
@@ -98,7 +100,9 @@ class _Kernel(TileBuffers, PagedAttention):
             self.low_half, self.high_half = local("low_half", LANES), local("high_half", LANES)
         self.key_scales = local("key_scales", t.block) if self.scaled else None
         self.value_scales = local("value_scales", t.block) if self.scaled else None
-        self.pages = local("pages", t.block // self.page, dtype="int64")
+        self.ahead = 0 if t.staged else t.block // self.page  # the next block: hardware does not see page tables
+        self.line = LINE // dt.nbytes(self.k_pages.dtype)
+        self.pages = local("pages", t.block // self.page + self.ahead, dtype="int64")
         self.last, self.low, self.high = (local(x, 1, dtype="int32") for x in ("last", "low", "high"))
         self.stop = local("stop", 1, dtype="int64")
 
@@ -151,10 +155,18 @@ class _Kernel(TileBuffers, PagedAttention):
         place = (self.layer, self.pages[start // self.page], g, d, start % self.page + lane)
         return cast("float32", self.k_pages[place])
 
-    def stored_value(self, page: PrimExpr, g: PrimExpr, slot: PrimExpr, e: PrimExpr) -> PrimExpr:
+    def value_place(self, page: PrimExpr, g: PrimExpr, slot: PrimExpr, e: PrimExpr) -> BufferLoad:
+        """Element e of a value as it is stored."""
         if self.latent:
-            return cast("float32", self.k_pages[self.layer, page, g, e, slot])
-        return cast("float32", self.v_pages[self.layer, page, g, slot, e])
+            return self.k_pages[self.layer, page, g, e, slot]
+        return self.v_pages[self.layer, page, g, slot, e]
+
+    def stored_value(self, page: PrimExpr, g: PrimExpr, slot: PrimExpr, e: PrimExpr) -> PrimExpr:
+        return cast("float32", self.value_place(page, g, slot, e))
+
+    def prefetch(self, place: BufferLoad) -> Call:
+        """Prefetch the cache line of an element."""
+        return _instruction(PREFETCH, place)
 
     def join(self, words: BufferLoad) -> Call:
         """Round the 16 numbers of ``low_half`` and ``high_half`` to bfloat16 and make words of their pairs."""

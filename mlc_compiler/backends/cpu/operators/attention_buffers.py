@@ -10,7 +10,12 @@ DYNAMIC = {"schedule": "dynamic"}
 
 
 class TileBuffers:
-    """Buffers of one work item, by the names that ``attention_loops.py`` uses."""
+    """Buffers of one work item, by the names that ``attention_loops.py`` uses.
+
+    ahead: how many pages ahead keys and values are prefetched; 0: not at all.
+    """
+
+    ahead = 0
 
     def make_tile(self, tiles: Tiles, key: int) -> None:
         """Make the buffers of a tile; key: elements of a key."""

@@ -177,7 +177,7 @@ def attend_keys(k, sequence, g, begin, end, rows):
 
 @T.macro
 def attend_block(k, sequence, g, j, end, rows):
-    for i in T.unroll(k.block // k.page):
+    for i in T.unroll(k.block // k.page + k.ahead):
         k.pages[i] = k.page_of(sequence, j + i * k.page)
     count = T.min(k.block, end - j)
     if k.scaled:
@@ -319,6 +319,9 @@ def score_vectors(k, g, row, j, first):
                     )
     else:
         for d in range(k.key):
+            if k.ahead:
+                slot = first * lanes
+                k.prefetch(k.k_pages[k.layer, k.pages[slot // k.page + k.ahead], g, d, slot % k.page])
             for r in T.unroll(k.row_tile):  # a factor at a time, so that all vectors of keys stay in registers
                 for v in T.unroll(k.tiles.key_vectors):
                     for lane in T.vectorized(lanes):
@@ -384,6 +387,14 @@ def store_weights(k, r, i):
 
 
 @T.macro
+def prefetch_values(k, p, g, slot, first, count):
+    """Prefetch elements from ``first`` on of the value in a slot, of a page ``ahead`` of the block's page ``p``."""
+    if k.ahead:
+        for line in T.unroll(T.ceildiv(count, k.line)):
+            k.prefetch(k.value_place(k.pages[p + k.ahead], g, slot, first + line * k.line))
+
+
+@T.macro
 def add_values(k, g, row, j, count):
     """``acc = acc * correction + weights @ values`` for the rows of a row tile."""
     rows, vectors, lanes = k.tiles.value_rows, k.tiles.value_vectors, k.lanes
@@ -415,6 +426,7 @@ def add_values(k, g, row, j, count):
                     page = k.pages[p]
                     read = T.min(k.page, count - p * k.page)
                     for i in range(T.Select(k.in_window(j + p * k.page), read, T.int64(0)) if k.window else read):
+                        prefetch_values(k, p, g, i, c * vectors * lanes, vectors * lanes)
                         for r in T.unroll(rows):
                             for v in T.unroll(vectors):
                                 for lane in T.vectorized(lanes):

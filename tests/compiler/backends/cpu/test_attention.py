@@ -14,7 +14,9 @@ import pytest
 from mlc_compiler import Library, build
 from mlc_compiler.backends.cpu.instructions.bfloat16 import DOT2
 from mlc_compiler.backends.cpu.machine import Cpu
+from mlc_compiler.driver import native_text
 from mlc_compiler.ir.structural import structural_key
+from mlc_compiler.pipeline import entries, run_passes
 from mlc_compiler.target import Target
 from tests.compiler.relax import paged
 from tests.compiler.relax.check_op import graph_of
@@ -176,6 +178,16 @@ def test_pages_with_scales_and_all_options(target: str):
     attrs = {"window": 100, "sink_size": 20, "soft_cap": 1.5}
     check(random_batch(sizes_of(PROMPTS, kv_dtype="int8")), optional, target, **attrs)
     check(random_batch(sizes_of(STEPS, kv_dtype="int8")), optional, target, single_query=True, **attrs)
+
+
+@pytest.mark.parametrize(("single_query", "spans"), [(True, STEPS), (False, PROMPTS)])
+def test_steps_prefetch_keys_and_values(single_query: bool, spans: tuple[tuple[int, int], ...]):
+    """Tiles of prompts copy blocks instead."""
+    batch = random_batch(sizes_of(spans))
+    attrs = {"heads": 6, "scale": 0.3, "single_query": single_query}
+    mod = run_passes(graph_of("nn.paged_attention", (*batch.args, 1, []), attrs), entries())
+    text = native_text(mod, Target("cpu:x86-64-v3"), "asm")
+    assert ("prefetch" in text) == single_query
 
 
 def test_very_long_contexts_have_longer_pieces():
