@@ -45,7 +45,7 @@ the same most likely token, and the perplexity. `benchmarks/accuracy_document.py
 DEFAULT = """## The default
 
 If no scheme is named, checkpoints are converted to `q4f16_nl` with `--calibration auto`: less than a quarter of the
-divergence of `q4f16_1` at the same size. `--method awq` and `--method gptq` reduce it by about another tenth. The
+divergence of `q4f16_1` at the same size. `--method awq` reduces it by about another tenth, `--method gptq` by a fifth. The
 former adds half of the conversion time; the latter takes several times as long, as does `--bits`. Use `q4f16_1` for
 files that other engines read.
 
@@ -57,7 +57,7 @@ The small model has rows of a multiple of 256. A mixture of 4.6 bits that starts
 give. One that starts from 3 bits (`--quantization q3f16_nl --bits 4.6`) stores the output head, a fifth of the
 model, in 6 bits and most matrices of the MLPs in 3; it has a sixth of Q4_K_M's divergence at a smaller size. The
 model was trained on little text of another kind, and its divergences are small: it is less significant than SmolLM2,
-where a mixture that starts from 3 bits has 0.98 of the divergence of one from 4 bits, both at 4.6 bits."""
+where a mixture that starts from 3 bits has 0.95 of the divergence of one from 4 bits, both at 4.6 bits."""
 
 
 def importance() -> str:
