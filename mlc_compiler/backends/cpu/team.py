@@ -46,7 +46,7 @@ CLAIMED = (
 
 SPINS_BEFORE_SLEEP = 20_000
 SPINS_AT_BARRIER = 2_000  # about as long as waking a thread takes
-PIECES_OF_A_PART = 4
+PIECES_OF_A_PART = 8  # a thread that is interrupted in a piece keeps the others waiting for it
 LOOP_BITS = 24  # of ``BEGUN``; the other bits count iterations
 
 # Byte offsets in a ``piece``, the state of a thread in a loop.
