@@ -100,7 +100,7 @@ class _Kernel(TileBuffers, PagedAttention):
             self.low_half, self.high_half = local("low_half", LANES), local("high_half", LANES)
         self.key_scales = local("key_scales", t.block) if self.scaled else None
         self.value_scales = local("value_scales", t.block) if self.scaled else None
-        self.ahead = 0 if t.staged else t.block // self.page  # the next block: hardware does not see page tables
+        self.ahead = 0 if t.staged else t.block // self.page  # the next block, in other pages
         self.line = LINE // dt.nbytes(self.k_pages.dtype)
         self.pages = local("pages", t.block // self.page + self.ahead, dtype="int64")
         self.last, self.low, self.high = (local(x, 1, dtype="int32") for x in ("last", "low", "high"))
