@@ -45,9 +45,9 @@ the same most likely token, and the perplexity. `benchmarks/accuracy_document.py
 DEFAULT = """## The default
 
 If no scheme is named, checkpoints are converted to `q4f16_nl` with `--calibration auto`: less than a quarter of the
-divergence of `q4f16_1` at the same size. `--method awq` reduces it by about another tenth, `--method gptq` by a fifth. The
-former adds half of the conversion time; the latter takes several times as long, as does `--bits`. Use `q4f16_1` for
-files that other engines read.
+divergence of `q4f16_1` at the same size. `--method awq` reduces it by about another tenth, `--method gptq` by a
+fifth. The former adds half of the conversion time; the latter takes several times as long, as does `--bits`. Use
+`q4f16_1` for files that other engines read.
 
 SmolLM2-135M in Q4_K_M takes 6.17 bits per weight: llama.cpp's K types need rows of a multiple of 256 weights, which
 most of its matrices do not have, and llama.cpp stores these in 5 or 8 bits. `--bits 6.17` has less than half of its
