@@ -30,12 +30,12 @@ def of_decoder(case: Case, model: PreTrainedModel, llm: LLM, steps: bool = True)
 
     steps: of a prompt and decode steps, too, and of two sequences.
     """
-    a, b = logits(case, model, A), logits(case, model, B)
+    a = logits(case, model, A)
     assert a.std() > 0.3 and np.abs(a[5:] - a[4:-1]).max() > 0.3  # far above the tolerance
     yield llm.logits(A), a
     if steps:
         yield from _steps(llm, a)
-        yield from _batch(llm, a, b)
+        yield from _batch(llm, a, logits(case, model, B))
     if case.image_tokens or case.grids:
         yield from _images(llm, case, model)
 

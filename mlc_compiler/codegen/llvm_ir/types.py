@@ -115,15 +115,24 @@ class DoubleType(_FloatingType):
     name, code = "double", "d"
 
 
-class VectorType(Type):
-    """``count`` numbers or pointers in a SIMD register. Constants are sequences of constants."""
+class _RepeatedType(Type):
+    """``count`` times ``element``. brackets: those of the spelling."""
 
     __slots__ = ("count", "element")
+    brackets: ClassVar[str]
     element: Type
     count: int
 
-    def __new__(cls, element: Type, count: int) -> VectorType:
-        return _unique(cls, f"<{count} x {element.text}>", element=element, count=count)
+    def __new__(cls: type[T], element: Type, count: int) -> T:
+        left, right = cls.brackets  # type: ignore[attr-defined]
+        return _unique(cls, f"{left}{count} x {element.text}{right}", element=element, count=count)
+
+
+class VectorType(_RepeatedType):
+    """``count`` numbers or pointers in a SIMD register. Constants are sequences of constants."""
+
+    __slots__ = ()
+    brackets = "<>"
 
     def literal(self, value: Sequence[Any]) -> str:
         if len(value) != self.count:
@@ -133,15 +142,11 @@ class VectorType(Type):
         return f"<{', '.join([v.typed for v in value])}>"
 
 
-class ArrayType(Type):
+class ArrayType(_RepeatedType):
     """``count`` elements in memory. Constants are bytes."""
 
-    __slots__ = ("count", "element")
-    element: Type
-    count: int
-
-    def __new__(cls, element: Type, count: int) -> ArrayType:
-        return _unique(cls, f"[{count} x {element.text}]", element=element, count=count)
+    __slots__ = ()
+    brackets = "[]"
 
     def literal(self, value: bytes | bytearray) -> str:
         return f'c"{escape(value)}"'

@@ -102,6 +102,7 @@ class _Kernel(TileBuffers, PagedAttention):
         self.value_scales = local("value_scales", t.block) if self.scaled else None
         self.ahead = 0 if t.staged else t.block // self.page  # the next block, in other pages
         self.line = LINE // dt.nbytes(self.k_pages.dtype)
+        self.key_run = min(self.page, self.line)  # keys whose elements are in one line
         self.pages = local("pages", t.block // self.page + self.ahead, dtype="int64")
         self.last, self.low, self.high = (local(x, 1, dtype="int32") for x in ("last", "low", "high"))
         self.stop = local("stop", 1, dtype="int64")

@@ -319,9 +319,7 @@ def score_vectors(k, g, row, j, first):
                     )
     else:
         for d in range(k.key):
-            if k.ahead:
-                slot = first * lanes
-                k.prefetch(k.k_pages[k.layer, k.pages[slot // k.page + k.ahead], g, d, slot % k.page])
+            prefetch_keys(k, g, d, first * lanes, k.tiles.key_vectors * lanes)
             for r in T.unroll(k.row_tile):  # a factor at a time, so that all vectors of keys stay in registers
                 for v in T.unroll(k.tiles.key_vectors):
                     for lane in T.vectorized(lanes):
@@ -339,6 +337,15 @@ def score_vectors(k, g, row, j, first):
                     i,
                     T.Cast("int32", j) + T.Cast("int32", i),
                 )
+
+
+@T.macro
+def prefetch_keys(k, g, d, first, count):
+    """Prefetch element ``d`` of ``count`` keys from ``first`` on, ``ahead`` pages after those of the block."""
+    if k.ahead:
+        for i in T.unroll(T.ceildiv(count, k.key_run)):
+            slot = first + i * k.key_run
+            k.prefetch(k.k_pages[k.layer, k.pages[slot // k.page + k.ahead], g, d, slot % k.page])
 
 
 @T.macro
