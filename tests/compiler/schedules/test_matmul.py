@@ -79,6 +79,12 @@ def test_a_row_reads_several_streams_of_a_large_weight(columns: int, tiles: int,
     assert concurrent.extent == tiles
 
 
+def test_a_row_reads_one_stream_with_wide_vectors() -> None:
+    result = check_meaning(product((1,), 1024, 24, None, "float16"), to=AVX512, rule="Matmul")
+    (concurrent,) = (n for n in walk(result) if isinstance(n, For) and n.kind == PARALLEL)
+    assert concurrent.extent == 1024 // 32
+
+
 @pytest.mark.parametrize(("rows", "rule"), [(3, "Fallback"), (13, "Matmul"), (N, "Matmul")])
 def test_activations_on_the_right_side(rows: ExprLike, rule: str) -> None:
     """An activation is packed at every call only for many rows."""

@@ -46,7 +46,7 @@ class Bfloat16Matmul(Rule):
             s.transform_layout(matmul, matched.activation.name, layout)
         last = accumulate_locally(s, matmul, epilogue)
         check_elementwise(s.block(matmul), s.block(last))
-        part = partial(_tile_part, s, weight=matched.weight.name, columns=columns, unrolled=unrolled)
+        part = partial(_tile_part, s, weight=matched.weight.name, columns=columns, unrolled=unrolled, cpu=cpu)
         tile_rows(s, matmul, last, row_tiles(cpu)[0], part)
         if made:
             _in_vectors(s, made, PAIR * unrolled)
@@ -91,7 +91,7 @@ def _in_vectors(s: Schedule, block: str, lanes: int) -> None:
 
 
 def _tile_part(
-    s: Schedule, matmul: str, last: str, row: Var, height: int, *, weight: str, columns: int, unrolled: int
+    s: Schedule, matmul: str, last: str, row: Var, height: int, *, weight: str, columns: int, unrolled: int, cpu: Cpu
 ) -> Var:
     """Schedule one part: parallel column tiles, row tiles, then the pairs of the reduction over sums in registers."""
     *outer_rows, row, column, reduction = s.get_loops(matmul)
@@ -103,7 +103,7 @@ def _tile_part(
     depth = len(outer_rows) + 2
     unroll_around_lanes(s, s.decompose_reduction(matmul, step), skip=depth)
     reads = [r.buffer.name for r in s.block(matmul).reads]
-    prefetch_weight(s, matmul, reads.index(weight), step)
+    prefetch_weight(s, matmul, reads.index(weight), step, cpu)
     s.tensorize(lane, DOT2_PAIRS.name)
     for loop in (inner, row_in, vector):
         s.unroll(loop)

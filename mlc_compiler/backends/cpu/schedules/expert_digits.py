@@ -20,7 +20,7 @@ from ..quantized.matmuls import Activations, Rows, Words
 from ..quantized.plan import BYTES, Plan
 from .expert_loops import multiply_digits
 from .expert_runs import Runs
-from .prefetching import IN_FLIGHT
+from .prefetching import bytes_ahead
 from .quantized_matmul import prepare_activations
 
 WORDS_OF_LINE = LINE // 4
@@ -34,7 +34,9 @@ def integer_kernel(func: PrimFunc, cpu: Cpu) -> PrimFunc:
     digits, step, correction, prepare = _prepared(found)
     plan, made = found.plan, [b for b in (digits, step, correction) if b is not None]
     positions = [func.buffers.index(b) for b in (found.codes, found.scale)]
-    runs = DigitRuns(func, found.matched, plan.columns, plan.rows, plan, positions, digits, step, correction)
+    runs = DigitRuns(
+        func, found.matched, plan.columns, plan.rows, plan, positions, bytes_ahead(cpu), digits, step, correction
+    )
     root = root_of(prepare)
     block = replace(
         root.block,
@@ -67,11 +69,13 @@ def _nest(prepare: PrimFunc, x: Buffer) -> Stmt:
 class DigitRuns(Runs):
     """Operands and expressions of the macro ``multiply_digits``. positions: parameter indices of codes and scales.
 
-    digits, step, correction: the quantized rows of x, see ``Activations``. height: rows in registers.
+    ahead: bytes of codes between a group and the one that it prefetches. digits, step, correction: the quantized rows
+    of x, see ``Activations``. height: rows in registers.
     """
 
     plan: Plan
     positions: list[int]
+    ahead: int
     digits: Buffer
     step: Buffer
     correction: Buffer | None
@@ -85,7 +89,7 @@ class DigitRuns(Runs):
         self.words = Words(self.plan, self._packed_word, self.codes.shape[2])
         self.words_of_group = self.plan.weight.words.group_words
         self.lines = -(-self.words_of_group * self.tile_columns // WORDS_OF_LINE)
-        self.distance = -(-IN_FLIGHT // (self.lines * LINE))
+        self.distance = -(-self.ahead // (self.lines * LINE))
 
     def _packed_word(self, c: PrimExpr, i: PrimExpr) -> PrimExpr:
         """The i-th word of codes of a column of ``self.tile``."""

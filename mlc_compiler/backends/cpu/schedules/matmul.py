@@ -36,7 +36,6 @@ UNROLLINGS = (1, 2, 4, UNROLLED_REDUCTION, 16)
 VECTORS = (1, 2, 4)  # of columns in a tile
 MAX_FACTORED_HEIGHT = 4  # of tiles whose scales are factored out of the inner sum: few rows share a weight
 FEW_ROWS = 12
-MEASURED_LANES = 8  # of float32, for which streams of a weight are faster; not measured with wider vectors
 READERS = 4  # tiles of rows that read a copy of the right operand, at least
 
 
@@ -71,7 +70,7 @@ class Matmul(TunableRule):
             divide_columns(s, matched.block.name, last, streams)
             heights = (streams,)
         tile = _Tile(columns, unrolled, streamed, streams > 1)
-        tile_rows(s, matched.block.name, last, heights, partial(_tile_part, s, tile=tile))
+        tile_rows(s, matched.block.name, last, heights, partial(_tile_part, s, tile=tile, cpu=cpu))
         return s
 
 
@@ -167,12 +166,12 @@ def _streams_of_a_row(matched: MatmulBlock, columns: int, cpu: Cpu) -> int:
     """Streams of the weight for a single row, which are tiled like rows; 1 for several rows."""
     extents = {id(it.var): constant_extent(it.extent) for it in matched.block.iter_vars}
     width = extents[id(matched.column)] or 0
-    if cpu.lanes(32) > MEASURED_LANES or any(extents[id(row)] != 1 for row in matched.rows) or width % columns:
+    if any(extents[id(row)] != 1 for row in matched.rows) or width % columns:
         return 1
-    return even_streams(width // columns, cpu.cores)
+    return even_streams(width // columns, cpu)
 
 
-def _tile_part(s: Schedule, matmul: str, last: str, row: Var, height: int, *, tile: _Tile) -> Var:
+def _tile_part(s: Schedule, matmul: str, last: str, row: Var, height: int, *, tile: _Tile, cpu: Cpu) -> Var:
     """Schedule one part: parallel column tiles, row tiles, then the reduction over register accumulators."""
     group = _quantization_group(s.block(matmul)) if height <= MAX_FACTORED_HEIGHT else None
     sums = s.factor_reduction(matmul, group) if group else None
@@ -186,7 +185,7 @@ def _tile_part(s: Schedule, matmul: str, last: str, row: Var, height: int, *, ti
     sum_in_registers(s, matmul, step)
     if tile.prefetched and not sums:
         reads = [r.buffer.name for r in s.block(matmul).reads]
-        prefetch_weight(s, matmul, reads.index(tile.prefetched), step, row_in if tile.are_streams else None)
+        prefetch_weight(s, matmul, reads.index(tile.prefetched), step, cpu, row_in if tile.are_streams else None)
     for loop in (*inner, row_in):
         s.unroll(loop)
     if sums:

@@ -8,11 +8,17 @@ from ....ir import dtype as dt
 from ....ir.expr import Var
 from ....schedules.rule import constant_extent
 from ....tir.schedule import Schedule
+from ..machine import Cpu
 
-IN_FLIGHT = 1536  # bytes to prefetch ahead: 24 cache lines, which is as many misses as an L1 cache has in flight
+VECTORS_AHEAD = 48  # the vectors of a weight that are read while a cache line arrives from memory
 
 
-def prefetch_weight(s: Schedule, block: str, index: int, loop: Var, stream: Var | None = None) -> None:
+def bytes_ahead(cpu: Cpu) -> int:
+    """The distance, in bytes, at which the weight that a loop reads is prefetched."""
+    return VECTORS_AHEAD * cpu.vector_bits // 8
+
+
+def prefetch_weight(s: Schedule, block: str, index: int, loop: Var, cpu: Cpu, stream: Var | None = None) -> None:
     """Prefetch the ``index``-th buffer that a block reads. loop: its iterations together read one tile.
 
     stream: a loop inside of it over tiles that are read together, which share the cache lines in flight.
@@ -22,4 +28,4 @@ def prefetch_weight(s: Schedule, block: str, index: int, loop: Var, stream: Var 
     assert all(sizes)
     bytes_of_step = prod(size for size in sizes if size) * dt.nbytes(weight.dtype) // s.extent(loop)
     streams = 1 if stream is None else s.extent(stream)
-    s.prefetch(block, loop, index, -(-IN_FLIGHT // (streams * bytes_of_step)), stream)
+    s.prefetch(block, loop, index, -(-bytes_ahead(cpu) // (streams * bytes_of_step)), stream)

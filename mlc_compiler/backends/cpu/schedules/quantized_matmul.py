@@ -76,14 +76,15 @@ class QuantizedMatmul(TunableRule):
         if blocks is None or given is None:
             return None
         count, *_, columns, _ = map(s.extent, s.get_loops("product"))
-        tile = _chosen(s, _Tile(**given), count, columns, Cpu.of(target).cores)
+        cpu = Cpu.of(target)
+        tile = _chosen(s, _Tile(**given), count, columns, cpu)
         for block, weight in _quantized_parameters(blocks, func):
             s.transform_layout(block, weight.name, _tiled(tile, weight))
         names = [b.name for b in blocks.in_order]
         last = accumulate_locally(s, "product", names[names.index("product") + 1 :])
         row_group, prepared = prepare_activations(s)
         _store_by_tile(s, tile.rows)
-        both, accumulated = _accumulate(s, last, tile)
+        both, accumulated = _accumulate(s, last, tile, cpu)
         for block in (*prepared, *accumulated):  # last, since later steps would check concurrent loops again
             s.vectorize(s.get_loops(block)[-1])
         for loop in (row_group, both):
@@ -91,7 +92,7 @@ class QuantizedMatmul(TunableRule):
         return s
 
 
-def _chosen(s: Schedule, plan: _Tile, count: int | PrimExpr, columns: int, cores: int) -> _Tile:
+def _chosen(s: Schedule, plan: _Tile, count: int | PrimExpr, columns: int, cpu: Cpu) -> _Tile:
     """The planned tile, or one of another size; no higher than a constant number of rows needs.
 
     count: of rows. columns: of the weight, or of each of its sides. A single row is multiplied with several narrow
@@ -106,7 +107,7 @@ def _chosen(s: Schedule, plan: _Tile, count: int | PrimExpr, columns: int, cores
     streams = 1
     if count == 1 and of_side == plan.lanes:
         tiles = columns // plan.lanes
-        streams = _one_of(s, [c for c in CHOSEN_STREAMS if tiles % c == 0], even_streams(tiles, cores))
+        streams = _one_of(s, [c for c in CHOSEN_STREAMS if tiles % c == 0], even_streams(tiles, cpu))
     rows = round_up(rows, together)
     return replace(plan, columns=of_side * plan.sides, rows=rows, rows_in_registers=together, streams=streams)
 
@@ -169,7 +170,7 @@ def _store_by_tile(s: Schedule, rows: int) -> None:
     s.transform_layout("digits", "digits", lambda row, g, d, step, b: (row // rows, g, row % rows, d, step, b))
 
 
-def _accumulate(s: Schedule, last: str, tile: _Tile) -> tuple[Var, list[str]]:
+def _accumulate(s: Schedule, last: str, tile: _Tile, cpu: Cpu) -> tuple[Var, list[str]]:
     """One loop over tiles, with sums over groups inside; returns it and the blocks to vectorize."""
     stream = [divide_columns(s, "product", last, tile.streams)] if tile.streams > 1 else []
     row, *side, column, group = (loop for loop in s.get_loops("product") if loop not in stream)
@@ -192,7 +193,7 @@ def _accumulate(s: Schedule, last: str, tile: _Tile) -> tuple[Var, list[str]]:
     vector, lane = s.split(lane, [None, tile.lanes])
     for loop in (vector, *steps, *s.get_loops(init)[-unrolled - 1 : -1], row_here, *side):
         s.unroll(loop)
-    prefetch_weight(s, "words", 0, group, *stream)
+    prefetch_weight(s, "words", 0, group, cpu, *stream)
     return both, [init, "product_update", last, start, "words"]
 
 

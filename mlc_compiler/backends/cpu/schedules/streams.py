@@ -1,6 +1,7 @@
 """Streams of a weight: a row is multiplied with several tiles at once, whose columns are far from each other.
 
-Hardware prefetches within a page, so that several streams keep more cache lines in flight than one.
+Hardware prefetches within a page, so that several streams keep more cache lines in flight than one. Vectors of 64 bytes
+need only one stream for that.
 """
 
 from __future__ import annotations
@@ -9,15 +10,19 @@ from ....ir.expr import Var
 from ....schedules.rule import stored_buffer
 from ....tir.index_map import IndexMap
 from ....tir.schedule import Schedule
+from ..machine import Cpu
 from ..quantized.plan import even_divisor
 
 STREAMS = 4  # at most
 TILES_TO_DIVIDE = 16  # that are left for the threads, at least
+WIDEST = 256  # bits of vectors for which several streams are faster
 
 
-def even_streams(tiles: int, cores: int) -> int:
+def even_streams(tiles: int, cpu: Cpu) -> int:
     """The number of streams of a weight of so many tiles, after which all cores get as many iterations."""
-    return even_divisor(tiles, max(1, min(STREAMS, tiles // TILES_TO_DIVIDE)), cores)
+    if cpu.vector_bits > WIDEST:
+        return 1
+    return even_divisor(tiles, max(1, min(STREAMS, tiles // TILES_TO_DIVIDE)), cpu.cores)
 
 
 def divide_columns(s: Schedule, block: str, last: str, streams: int) -> Var:

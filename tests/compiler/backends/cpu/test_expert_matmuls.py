@@ -80,7 +80,7 @@ def test_which_kernel() -> None:
 
 
 def test_codes_are_prefetched() -> None:
-    """20 groups of 4 lines: 1.5 KiB later in a tile, which is of the next run's expert after the last group."""
+    """20 groups of 4 lines: 3 KiB later in a tile, which is of the next run's expert after the last group."""
     (func,) = scheduled(Case(IDS, 4, 64, 640, "q4f16_1", "float32"))
     (address,) = (n.args[0] for n in walk(func.body) if isinstance(n, Call) and n.op == "intrinsic.cpu.prefetch")
     names = {n.name: n for n in walk(address) if isinstance(n, Var)}
@@ -89,8 +89,8 @@ def test_codes_are_prefetched() -> None:
         at = {names["g"]: const(g, "int64"), names["line"]: const(line, "int64")}
         expert, _, word, column = map(simplify, substitute(address.args[0].indices, at))
         asked.append((expert.buffer.name, word.value, column.value))
-    assert sorted(asked) == [("following", word, 0) for word in range(24)] + [
-        ("run", word, 0) for word in range(24, 80)
+    assert sorted(asked) == [("following", word, 0) for word in range(48)] + [
+        ("run", word, 0) for word in range(48, 80)
     ]
 
 
