@@ -16,7 +16,7 @@ from compile_time import MODEL, RESULTS
 
 from mlc_cli import console
 from mlc_compiler.backends.cpu.kernels import DYNAMIC
-from mlc_compiler.backends.cpu.team import PIECES_OF_A_PART
+from mlc_compiler.backends.cpu.team import MIN_PIECES
 from mlc_compiler.ir.expr import IntImm, PrimExpr, const
 from mlc_compiler.ir.module import GlobalVar, IRModule
 from mlc_compiler.ir.simplify import simplify
@@ -67,8 +67,15 @@ class Row:
 def pieces(iterations: int, threads: int, dynamic: bool) -> list[list[int]]:
     """The lengths of the pieces of each thread's part."""
     parts = [iterations * (t + 1) // threads - iterations * t // threads for t in range(threads)]
-    sizes = [1 if dynamic else max(-(-part // PIECES_OF_A_PART), 1) for part in parts]
-    return [[min(size, part - at) for at in range(0, part, size)] for part, size in zip(parts, sizes, strict=True)]
+    return [list(_pieces_of(part, 1 if dynamic else -(-part // MIN_PIECES))) for part in parts]
+
+
+def _pieces_of(left: int, most: int) -> Iterator[int]:
+    """Half of what is left of a part, up to ``most``, one after the other."""
+    while left:
+        piece = min(most, (left + 1) // 2)
+        yield piece
+        left -= piece
 
 
 def largest_share(iterations: int, threads: int, dynamic: bool = False) -> float:

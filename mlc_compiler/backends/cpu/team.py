@@ -42,11 +42,11 @@ START = HANDLES + 8 * MAX_THREADS  # one {team, thread} pair for each worker
 LOOPS = START + 16 * MAX_THREADS  # of each thread, the number of its loop
 CLAIMED = (
     LOOPS + 64 * MAX_THREADS
-)  # of each thread's part of the loop: number of the loop, claimed pieces, 32 bits each
+)  # of each thread's part of the loop: number of the loop, claimed iterations, 32 bits each
 
 SPINS_BEFORE_SLEEP = 20_000
 SPINS_AT_BARRIER = 2_000  # about as long as waking a thread takes
-PIECES_OF_A_PART = 8  # a thread that is interrupted in a piece keeps the others waiting for it
+MIN_PIECES = 8  # of a part: a thread that is interrupted in a piece keeps the others waiting for it
 LOOP_BITS = 24  # of ``BEGUN``; the other bits count iterations
 
 # Byte offsets in a ``piece``, the state of a thread in a loop.
@@ -191,23 +191,26 @@ class TeamRuntime(HostRuntime):
         b.unreachable()
 
     def _define_take(self) -> ll.Function:
-        """``i64 take(ptr counter, i32 loop, i64 pieces)``: claim the next piece of a part; -1: none is left.
+        """``i64 take(ptr counter, i32 loop, i64 length, i64 least, i64 most)``: claim the next piece of a part.
 
-        The counter holds (number of the loop, claimed pieces). A later loop has begun only when all pieces of this one
-        are claimed, so a later number in the counter means that none is left, and the counter is never reset.
+        Returns its first iteration, counted within the part of ``length`` iterations; -1: none is left. ``least`` and
+        ``most``: see ``_size``. The counter holds (number of the loop, claimed iterations). A later loop has begun only
+        when all pieces of this one are claimed, so a later number in the counter means that none is left, and the
+        counter is never reset.
         """
-        fn, b = function(self.team, "mlc_team_take", I64, [PTR, I32, I64])
-        at, loop, pieces = fn.args
+        fn, b = function(self.team, "mlc_team_take", I64, [PTR, I32, I64, I64, I64])
+        at, loop, length, least, most = fn.args
         low, none = i64(0xFFFFFFFF), i64(-1)
 
         def attempt(seen: ll.Value) -> list[ll.Value]:
             ahead = b.sub(b.trunc(b.lshr(seen, i64(32)), I32), loop)
             claimed = b.select(b.icmp_unsigned("==", ahead, i32(0)), b.and_(seen, low), i64(0))
-            over = b.or_(b.icmp_signed(">", ahead, i32(0)), b.icmp_signed(">=", claimed, pieces))
+            left = b.sub(length, claimed)
+            over = b.or_(b.icmp_signed(">", ahead, i32(0)), b.icmp_signed("<=", left, i64(0)))
             with b.if_then(over):
                 b.ret(none)
-            next_claim = b.or_(b.shl(b.zext(loop, I64), i64(32)), b.add(claimed, i64(1)))
-            swap = b.cmpxchg(at, seen, next_claim, "acq_rel", "acquire")
+            claims = b.add(claimed, self._size(b, left, least, most))
+            swap = b.cmpxchg(at, seen, b.or_(b.shl(b.zext(loop, I64), i64(32)), claims), "acq_rel", "acquire")
             with b.if_then(b.extract_value(swap, 1)):
                 b.ret(claimed)
             return [b.extract_value(swap, 0)]
@@ -217,11 +220,18 @@ class TeamRuntime(HostRuntime):
         b.unreachable()
         return fn
 
+    def _size(self, b: ll.IRBuilder, left: ll.Value, least: ll.Value, most: ll.Value) -> ll.Value:
+        """Iterations of the next piece of a part with ``left`` unclaimed ones: half of them, from least to most."""
+        half = b.sdiv(b.add(left, i64(1)), i64(2))
+        size = b.select(b.icmp_signed("<", half, most), half, most)
+        return b.select(b.icmp_signed(">", size, least), size, least)
+
     def _define_claim(self) -> None:
         """``i1 claim(ptr team, i32 thread, i32 threads, i64 extent, i64 grain, ptr piece)``: the loop's next piece.
 
         False when none is left; this thread's iterations are then counted as done. grain: iterations of a piece; 0
-        divides each part into ``PIECES_OF_A_PART``.
+        divides each part into ``MIN_PIECES`` or more, the last of which become smaller. One thread
+        takes all iterations at once.
         """
         fn, b = self._shared_function(CLAIM, I1, [PTR, I32, I32, I64, I64, PTR])
         team, thread, threads, extent, grain, piece = fn.args
@@ -238,18 +248,15 @@ class TeamRuntime(HostRuntime):
             start = b.sdiv(b.mul(extent, owner), wide)
             end = b.sdiv(b.mul(extent, b.add(owner, i64(1))), wide)
             length = b.sub(end, start)
-            share = b.sdiv(b.add(length, i64(PIECES_OF_A_PART - 1)), i64(PIECES_OF_A_PART))
-            share = b.select(b.icmp_unsigned("==", threads, i32(1)), length, share)
-            size = b.select(b.icmp_signed(">", grain, i64(0)), grain, share)
-            size = b.select(b.icmp_signed(">", size, i64(1)), size, i64(1))
-            pieces = b.sdiv(b.add(length, b.sub(size, i64(1))), size)
+            share = b.sdiv(b.add(length, i64(MIN_PIECES - 1)), i64(MIN_PIECES))
+            most = b.select(b.icmp_signed(">", grain, i64(0)), grain, share)
+            least = b.select(b.icmp_unsigned("==", threads, i32(1)), length, i64(1))
             counter = self._line(b, team, CLAIMED, b.trunc(owner, I32))
-            taken = b.call(self.take, [counter, number, pieces])
+            taken = b.call(self.take, [counter, number, length, least, most])
             with b.if_then(b.icmp_signed(">=", taken, i64(0))):
-                first = b.add(start, b.mul(taken, size))
-                past = b.add(first, size)
+                first = b.add(start, taken)
                 b.store(first, begin_at)
-                b.store(b.select(b.icmp_signed("<", past, end), past, end), end_at)
+                b.store(b.add(first, self._size(b, b.sub(length, taken), least, most)), end_at)
                 b.store(step, step_at)
                 b.ret(ll.Constant(I1, 1))
             return [b.add(step, i64(1))]

@@ -102,7 +102,8 @@ def team_functions(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     functions = ctypes.CDLL(str(path))
     for name in ("mlc_team_start", "mlc_team_stop", "mlc_team_enter", "mlc_team_worker"):
         getattr(functions, name).argtypes = [ctypes.c_void_p] + [ctypes.c_int32] * (name == "mlc_team_start")
-    functions.mlc_team_enter.restype = ctypes.c_int64
+    functions.mlc_team_take.argtypes = [ctypes.c_void_p, ctypes.c_int32] + [ctypes.c_int64] * 3
+    functions.mlc_team_enter.restype = functions.mlc_team_take.restype = ctypes.c_int64
     return functions
 
 
@@ -131,6 +132,19 @@ def test_a_worker_that_has_seen_the_last_epoch_ends(team_functions: ctypes.CDLL,
     worker.start()
     worker.join(30)
     assert not worker.is_alive()
+
+
+def test_pieces_become_smaller_at_the_end_of_a_part(team_functions: ctypes.CDLL):
+    counter = np.zeros(1, np.uint64)
+
+    def taken(loop: int, length: int, least: int, most: int) -> list[int]:
+        return list(iter(lambda: team_functions.mlc_team_take(counter.ctypes.data, loop, length, least, most), -1))
+
+    assert taken(1, 41, 1, 6) == [0, 6, 12, 18, 24, 30, 36, 39, 40]
+    assert taken(2, 3, 1, 1) == [0, 1, 2]
+    assert taken(1, 41, 1, 6) == []
+    assert taken(5, 41, 41, 6) == [0]
+    assert taken(6, 0, 1, 1) == []
 
 
 MANY_CALLS = """
