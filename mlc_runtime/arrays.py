@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Sequence
+from contextlib import suppress
 from math import prod
 
 import numpy as np
@@ -16,6 +17,7 @@ from .ffi import tvm_ffi
 
 ALIGNMENT = 64
 _MAP_NORESERVE = 0x4000  # Linux; mmap names it from Python 3.13 on
+HUGE_PAGE = 2 << 20
 
 # Byte offsets: of flags and dl_tensor in DLManagedTensorVersioned, of device and dtype.code in DLTensor.
 _FLAGS_OFFSET, _DLTENSOR_OFFSET, _DEVICE_OFFSET, _DTYPE_OFFSET = 24, 32, 8, 20
@@ -55,15 +57,45 @@ def aligned_copy(array: np.ndarray) -> np.ndarray:
 def lazy_zeros(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     """A zeroed array whose pages the operating system allocates at the first write."""
     nbytes = prod(shape) * dtype.itemsize
+    memory = _anonymous(nbytes, _MAP_NORESERVE, "compile with a smaller context_window_size or max_batch_size")
+    return np.frombuffer(memory, np.uint8, nbytes).view(dtype).reshape(tuple(shape))
+
+
+class Region:
+    """Memory of ``nbytes`` bytes for arrays that are read one after the other, in huge pages where the system has them.
+
+    The C library's heap has small pages, and decoding waits for their addresses to be translated. Raises ResourceError.
+    """
+
+    def __init__(self, nbytes: int):
+        memory = _anonymous(nbytes + HUGE_PAGE, 0, "choose a quantization with fewer bits")
+        with suppress(OSError):  # a kernel without huge pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        whole = np.frombuffer(memory, np.uint8)
+        begin = -whole.ctypes.data % HUGE_PAGE
+        self._free = whole[begin : begin + nbytes]
+
+    def empty(self, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+        """An uninitialised array at the next multiple of 64 bytes."""
+        nbytes = prod(shape) * dtype.itemsize
+        array, self._free = self._free[:nbytes], self._free[aligned_bytes(nbytes) :]
+        return array.view(dtype).reshape(tuple(shape))
+
+
+def aligned_bytes(nbytes: int) -> int:
+    """The bytes that an array takes of a ``Region``."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def _anonymous(nbytes: int, flags: int, instead: str) -> mmap.mmap:
+    """Map zeroed memory. instead: what to do where there is no room for it."""
     try:
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-        memory = mmap.mmap(-1, max(nbytes, 1), flags=flags)
+        return mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | flags)
     except OSError as e:
         raise ResourceError(
             f"cannot reserve {nbytes / 1e6:.0f} MB of address space: {e.strerror}",
-            hint="raise the limit (ulimit -v), or compile with a smaller context_window_size or max_batch_size",
+            hint=f"raise the limit (ulimit -v), or {instead}",
         ) from None
-    return np.frombuffer(memory, np.uint8, nbytes).view(dtype).reshape(tuple(shape))
 
 
 def as_numpy(array: object) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 from mlc_errors import ResourceError
 from mlc_runtime.arrays import aligned_empty, device_tensor, is_on_cpu, lazy_zeros, tvm_ffi
 from mlc_runtime.dtypes import dtype_of
-from mlc_runtime.memory import Finish, HostMemory
+from mlc_runtime.memory import Allocate, Finish, HostMemory
 from mlc_runtime.mirrors import Mirrors
 
 CUDA, CUDA_HOST, CUDA_MANAGED = 2, 3, 13  # kDLCUDA, kDLCUDAHost, kDLCUDAManaged
@@ -106,6 +106,9 @@ class DeviceMemory(HostMemory):
         self._blocks[address] = weakref.finalize(block, self._retired.append, address)
         self._blocks[address].atexit = False
         return DeviceArray(self, block, address, shape, dtype)
+
+    def region(self, nbytes: int) -> Allocate:
+        return self.empty
 
     def zeros(self, shape: Sequence[int], dtype: np.dtype) -> DeviceArray:
         made = self.empty(shape, dtype)

@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -150,16 +149,12 @@ def _places(specs: Sequence[ParamSpec]) -> tuple[list[tuple[ParamSpec, PackedLay
         if spec.packed is not None:
             begin = -(-end // ALIGNMENT) * ALIGNMENT
             places.append((spec, spec.packed, begin))
-            end = begin + _nbytes(spec.packed)
+            end = begin + spec.packed.nbytes
     return places, end
 
 
-def _nbytes(layout: PackedLayout) -> int:
-    return prod(layout.shape) * dtype_of(layout.dtype).itemsize
-
-
 def _array(image: np.ndarray, layout: PackedLayout, at: int) -> np.ndarray:
-    return image[at : at + _nbytes(layout)].view(dtype_of(layout.dtype)).reshape(layout.shape)
+    return image[at : at + layout.nbytes].view(dtype_of(layout.dtype)).reshape(layout.shape)
 
 
 def _header(data: bytes) -> dict[str, Any] | None:

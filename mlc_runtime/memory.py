@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mlc_runtime.arrays import aligned_copy, aligned_empty, is_aligned, lazy_zeros, to_tensor, tvm_ffi
+from mlc_runtime.arrays import Region, aligned_copy, aligned_empty, is_aligned, lazy_zeros, to_tensor, tvm_ffi
 
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)  # of glibc
 Array = Any
@@ -21,6 +21,7 @@ Array = Any
 
 
 Finish = Callable[[], None]
+Allocate = Callable[[Sequence[int], np.dtype], Array]
 
 
 class HostMemory:
@@ -36,6 +37,10 @@ class HostMemory:
     def empty(self, shape: Sequence[int], dtype: np.dtype) -> Array:
         """An uninitialised array for use by compiled functions only."""
         return aligned_empty(shape, dtype)
+
+    def region(self, nbytes: int) -> Allocate:
+        """``empty`` for arrays that are read together and take ``nbytes`` bytes, see ``arrays.aligned_bytes``."""
+        return Region(nbytes).empty
 
     def zeros(self, shape: Sequence[int], dtype: np.dtype) -> Array:
         """A zeroed array for use by compiled functions only."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from mlc_errors import MLCError
+from mlc_runtime.dtypes import dtype_of
 from mlc_runtime.metadata import parsed
 
 NO_LIMIT = -1  # a size that does not apply
@@ -19,6 +21,10 @@ class PackedLayout:
     shape: tuple[int, ...]
     dtype: str
     function: str
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * dtype_of(self.dtype).itemsize
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from mlc_errors import MLCError
-from mlc_runtime.arrays import aligned_copy
+from mlc_runtime.arrays import aligned_bytes, aligned_copy
 from mlc_runtime.dtypes import dtype_of
 from mlc_runtime.kept_weights import KeptWeights
-from mlc_runtime.memory import HOST, Array, HostMemory, return_free_memory
+from mlc_runtime.memory import HOST, Allocate, Array, HostMemory, return_free_memory
 from mlc_runtime.model_spec import ParamSpec
 from mlc_runtime.weight_index import Shard, TensorRecord, damaged, is_plain_name, read_shards
 
@@ -133,9 +133,11 @@ def load_params(
     """
     check_params(specs, cache)
     total, done, arrays = sum(cache.records[s.name].nbytes for s in specs), 0, []
-    for spec in specs:
-        found = kept.find(spec) if kept is not None else None
-        arrays.append(_load(spec, cache, pack, memory) if found is None else found)
+    found = [kept.find(spec) if kept is not None else None for spec in specs]
+    new = [s.packed for s, array in zip(specs, found, strict=True) if s.packed is not None and array is None]
+    empty = memory.region(sum(aligned_bytes(layout.nbytes) for layout in new))
+    for spec, array in zip(specs, found, strict=True):
+        arrays.append(_load(spec, cache, pack, memory, empty) if array is None else array)
         done += cache.records[spec.name].nbytes
         if progress:
             progress(len(arrays), len(specs), done, total)
@@ -163,21 +165,32 @@ def _problem(spec: ParamSpec, record: TensorRecord | None) -> str | None:
 
 
 def _load(
-    spec: ParamSpec, cache: TensorCache, pack: Callable[[str, object, object], None], memory: HostMemory
+    spec: ParamSpec,
+    cache: TensorCache,
+    pack: Callable[[str, object, object], None],
+    memory: HostMemory,
+    empty: Allocate,
 ) -> Array:
     source = cache.read(spec.name)
-    array = packed_array(spec, source, pack, memory)
+    array = packed_array(spec, source, pack, memory, empty)
     if array is not source:
         cache.forget(spec.name)
     return array
 
 
 def packed_array(
-    spec: ParamSpec, source: np.ndarray, pack: Callable[[str, object, object], None], memory: HostMemory
+    spec: ParamSpec,
+    source: np.ndarray,
+    pack: Callable[[str, object, object], None],
+    memory: HostMemory,
+    empty: Allocate | None = None,
 ) -> Array:
-    """A parameter in the layout that the library reads; the source itself if it already has that layout."""
+    """A parameter in the layout that the library reads; the source itself if it already has that layout.
+
+    empty: allocates an array in ``memory``; None: ``memory.empty``.
+    """
     if spec.packed is None:
         return memory.loaded(source)
-    array = memory.empty(spec.packed.shape, dtype_of(spec.packed.dtype))
+    array = (empty or memory.empty)(spec.packed.shape, dtype_of(spec.packed.dtype))
     pack(spec.packed.function, memory.tensor(source), memory.tensor(array))
     return array

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from mlc_errors import MLCError
+from mlc_errors import MLCError, ResourceError
 from mlc_runtime import weights
+from mlc_runtime.arrays import Region
 from mlc_runtime.model_spec import PackedLayout, ParamSpec
 from mlc_runtime.weight_index import is_plain_name
 from mlc_runtime.weights import TensorCache, load_params
@@ -71,6 +72,26 @@ def test_packing_goes_through_the_library(folder):
     params = load_params([spec("q", [2, 4], "uint32", layout)], cache, pack)
     assert params.arrays[0].tolist() == [[0, 4], [1, 5], [2, 6], [3, 7]] and params.nbytes == 32
     assert cache.read("q")[1, 3] == 7
+
+
+def test_packed_weights_follow_each_other_in_huge_pages(folder):
+    def pack(function, source, packed):
+        np.from_dlpack(packed)[...] = np.from_dlpack(source).reshape(packed.shape)
+
+    specs = [
+        spec("q", [2, 4], "uint32", PackedLayout((4, 2), "uint32", "pack_0")),
+        spec("exact", [1, 3], "float32"),
+        spec("odd", [3], "uint8", PackedLayout((3,), "uint8", "pack_1")),
+    ]
+    params = load_params(specs, TensorCache(folder), pack)
+    first, _, last = (int(address) for address in params.table)
+    assert first % (2 << 20) == 0 and last == first + 64
+    assert (params.arrays[0].tolist(), params.arrays[2].tolist()) == ([[0, 1], [2, 3], [4, 5], [6, 7]], [0, 1, 2])
+
+
+def test_no_address_space_for_weights():
+    with pytest.raises(ResourceError, match="(?s)cannot reserve 1152921504609 MB of address space.*fewer bits"):
+        Region(1 << 60)
 
 
 def test_weights_are_freed_when_they_are_dropped(folder, monkeypatch):
