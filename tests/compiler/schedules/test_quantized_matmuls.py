@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mlc_compiler.backends.cpu.machine import Cpu
 from mlc_compiler.backends.cpu.passes.quantized_matmuls import QuantizedMatmuls
-from mlc_compiler.backends.cpu.quantized.plan import even_divisor
+from mlc_compiler.backends.cpu.quantized.plan import Plan, Weight, even_divisor
 from mlc_compiler.ir.expr import Var
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.ir.visitor import walk
@@ -161,11 +162,21 @@ def test_even_divisors(extent: int, limit: int, cores: int, divisor: int) -> Non
     assert even_divisor(extent, limit, cores) == divisor
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 65, 66, 67])
+@pytest.mark.parametrize("count", [1, 2, 3, 63, 64, 65])
 def test_tiles_of_rows(count: int) -> None:
-    """A tile has 66 rows, three of them in registers."""
+    """A tile has 64 rows, two of them in registers."""
     check(quantized(Var("n"), 32, 32), Codes(), AVX512, sizes={"n": count})
     check(quantized(count, 32, 32), Codes(), AVX512)
+
+
+@pytest.mark.parametrize(
+    ("to", "digits", "sides", "rows"),
+    [(AVX512, 1, 1, 4), (AVX512, 1, 2, 4), (AVX512, 2, 1, 2), (AVX2, 1, 1, 4), (AVX2, 1, 2, 1), (SDOT, 1, 1, 4)],
+)
+def test_eight_sequences_fill_the_tiles_of_rows(to: Target, digits: int, sides: int, rows: int) -> None:
+    weight = Weight(columns=64, length=256, bits=4, group=32, layout="NK", values=())
+    plan = Plan.of(weight, Cpu.of(to), digits, sides)
+    assert plan is not None and (plan.rows, plan.rows_in_registers) == (64, rows)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..machine import Cpu
+from ..quantized.plan import power_of_two
 
 ROW_TILES = 16  # per converted block of keys and values: converting it costs about as much as one row tile
 CONVERSIONS = 2  # with at most this many row tiles, a block is converted on each load instead of copied
@@ -52,7 +53,7 @@ class Tiles:
         an element of a staged block."""
         lanes, registers = cpu.lanes(32), cpu.vector_registers
         in_l1 = cpu.l1_bytes // (staged_bytes * (sizes.key + sizes.value))
-        block = max(_power_of_two(in_l1), 4 * lanes, sizes.page)
+        block = max(power_of_two(in_l1), 4 * lanes, sizes.page)
         max_rows = sizes.group if single_query else ROW_TILES * registers
         row_tile, key_vectors = register_tile(max_rows, block // lanes, registers)
         tokens = 1 if single_query else max(1, ROW_TILES * row_tile // sizes.group)
@@ -106,8 +107,3 @@ def _value_tile(rows: int, vectors: int, registers: int) -> tuple[int, int, int]
 def _cost(rows: int, vectors: int, r: int, v: int) -> float:
     """Estimated cycles of a step: one per multiply-add, half a cycle per load (two loads issue at once)."""
     return -(-rows // r) * -(-vectors // v) * (r * v + (r + v) / 2)
-
-
-def _power_of_two(limit: int) -> int:
-    """The largest power of two not above ``limit``."""
-    return 1 << max(limit.bit_length() - 1, 0)
