@@ -9,7 +9,7 @@ from ..ir.expr import IntImm, Var
 from ..ir.visitor import free_vars, nodes_of
 from ..tir.calling import scalar_parameters
 from ..tir.leading_axes import LeadingAxes
-from ..tir.nodes import PARALLEL, THREAD, ZEROED, Allocate, Buffer, For, PrimFunc, Stmt
+from ..tir.nodes import PARALLEL, PRIVATE, THREAD, ZEROED, Allocate, Buffer, For, PrimFunc, Stmt
 from .base import FunctionPass
 
 MAX_STACK_BYTES = 1 << 18  # per buffer; thread stacks have a few MiB
@@ -78,9 +78,11 @@ class _Lift(LeadingAxes):
         return self(node.body)
 
     def _is_shared(self, node: Allocate) -> bool:
-        """Whether several threads use a buffer; in a GPU block, each thread has its own buffer of scope ``local``."""
+        """Whether several threads use a buffer; not one of scope ``PRIVATE``, or of ``local`` in a GPU block."""
         if node.buffer.scope == ZEROED:
             return True
+        if node.buffer.scope == PRIVATE:
+            return False
         if node.buffer.scope == "local" and any(loop.kind == THREAD for loop in self.around):
             return False
         wanted = self.kinds & ({THREAD} if self.around else {THREAD, PARALLEL})

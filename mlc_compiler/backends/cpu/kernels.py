@@ -2,7 +2,8 @@
 
 Signature: ``void kernel(ptr team, i32 thread, i32 threads, buffers…, scalars…)``. Threads claim pieces of a parallel
 loop; with the annotation ``schedule: "dynamic"``, single iterations. A statement outside of parallel loops is run by
-one thread, as a loop of one iteration; top-level statements are separated by barriers.
+one thread, as a loop of one iteration; top-level statements are separated by barriers. One that writes only buffers of
+scope ``PRIVATE`` is run by every thread, without a barrier after it.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
 from ...ir.visitor import free_vars, walk
 from ...target import Target
-from ...tir.nodes import PARALLEL, Allocate, BufferLoad, For, IfThenElse, LetStmt, PrimFunc, SeqStmt, Stmt
+from ...tir.intrinsics import written_buffers
+from ...tir.nodes import PARALLEL, PRIVATE, Allocate, BufferLoad, For, IfThenElse, LetStmt, PrimFunc, SeqStmt, Stmt
 
 INSTRUCTIONS_IN_A_MODULE = 1000  # amortizes the cost of a module, and leaves modules for every core
 BARRIER, NEXT_LOOP, BEGIN = "mlc_team_barrier", "mlc_team_next_loop", "mlc_team_begin"
-CLAIM, FINISH = "mlc_team_claim", "mlc_team_finish"
+CLAIM, FINISH, ON_TIME = "mlc_team_claim", "mlc_team_finish", "mlc_team_on_time"
 PIECE_WORDS = 4  # of the state of a thread in a loop, see ``team.py``
 DIVIDED = 0  # as the grain of a loop: pieces are a share of a thread's part
 DYNAMIC = "dynamic"
@@ -94,20 +96,26 @@ class TeamEmitter(StmtEmitter):
     def __init__(self, fn: ll.Function, target: Target):
         super().__init__(fn, target)
         self._from_memory: set[int] = set()  # identities of variables
+        self._private: set[int] = set()  # identities of buffers of which every thread has a copy
 
     def body(self, stmt: Stmt) -> None:
         """Emit a statement that every thread of the team reaches."""
-        if not has_parallel(stmt):
+        if self._is_private(stmt):
+            on_time = runtime_function(self.b.module, ON_TIME, I1, [PTR, I32])
+            with self.b.if_then(self.b.call(on_time, self.fn.args[:2])):  # a late thread has no use for it
+                self.emit(stmt)
+        elif not has_parallel(stmt):
             self._once(stmt)
         elif isinstance(stmt, SeqStmt):
-            for i, child in enumerate(stmt.stmts):
-                if i:
+            for before, child in zip((None, *stmt.stmts), stmt.stmts, strict=False):
+                if before is not None and not self._is_private(before):
                     self.barrier()
                 self.body(child)
         elif isinstance(stmt, For):
             self._team_loop(stmt)
         elif isinstance(stmt, Allocate):
             self.allocate(stmt)
+            self._private |= {id(stmt.buffer)} if stmt.buffer.scope == PRIVATE else set()
             self.body(stmt.body)
         elif isinstance(stmt, LetStmt):
             self._let(stmt)
@@ -119,6 +127,12 @@ class TeamEmitter(StmtEmitter):
                     self.body(stmt.then_case)
         else:
             raise CodegenError(f"a parallel loop inside {type(stmt).__name__} has no code")
+
+    def _is_private(self, stmt: Stmt) -> bool:
+        """Whether a statement writes only buffers of which every thread has a copy, and buffers of its own."""
+        own = {id(n.buffer) for n in walk(stmt) if isinstance(n, Allocate)}
+        written = written_buffers(stmt) - own
+        return bool(written) and written <= self._private
 
     def _let(self, stmt: LetStmt) -> None:
         if reads_where_memory_says(stmt.value):

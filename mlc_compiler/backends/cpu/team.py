@@ -28,7 +28,7 @@ from ...ir.module import IRModule
 from ...relax.nodes import Function
 from ...tir.nodes import PrimFunc
 from .jobs import TeamJob
-from .kernels import BARRIER, BEGIN, CLAIM, FINISH, NEXT_LOOP, TEAM_PARAMETERS, runtime_function
+from .kernels import BARRIER, BEGIN, CLAIM, FINISH, NEXT_LOOP, ON_TIME, TEAM_PARAMETERS, runtime_function
 
 # Byte offsets of the team's fields in a context; fields that are written while a job runs have a cache line each.
 THREADS, JOB, FRAME, FIRST_LOOP = (HEAD_BYTES + offset for offset in (0, 8, 16, 24))
@@ -71,6 +71,7 @@ class TeamRuntime(HostRuntime):
         self.barrier = self._define_barrier()
         self.finish = self._define_finish()
         self.take = self._define_take()
+        self._define_on_time()
         self._define_next_loop()
         self._define_begin()
         self._define_claim()
@@ -153,6 +154,13 @@ class TeamRuntime(HostRuntime):
         fn, b = function(self.team, name, result, args)
         fn.linkage = HIDDEN
         return fn, b
+
+    def _define_on_time(self) -> None:
+        """``i1 on_time(ptr team, i32 thread)``: false where a loop after the thread's next one has begun."""
+        fn, b = self._shared_function(ON_TIME, I1, [PTR, I32])
+        team, thread = fn.args
+        begun = b.load_atomic(field(b, team, BEGUN), "acquire", 8, typ=I64)
+        b.ret(b.icmp_signed("<=", self._ahead(b, begun, b.add(self._loop(b, team, thread), i32(1))), i32(0)))
 
     def _define_next_loop(self) -> None:
         """``i1 next_loop(ptr team, i32 thread)``: go on to the next loop; false where a later one has begun."""

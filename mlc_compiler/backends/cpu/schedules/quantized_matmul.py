@@ -23,7 +23,7 @@ from ....schedules.rule import (
 from ....target import Target
 from ....tir.index_map import IndexMap
 from ....tir.intrinsics import find_tensor_intrin
-from ....tir.nodes import Buffer, BufferLoad, PrimFunc
+from ....tir.nodes import PRIVATE, Buffer, BufferLoad, PrimFunc
 from ....tir.schedule import Schedule
 from ..machine import Cpu
 from ..passes.quantized_matmuls import PLAN
@@ -33,6 +33,7 @@ from .streams import divide_columns, even_streams
 
 PARTIAL_SUMS = 16  # lanes of a reduction over a group
 GROUPS_TOGETHER = 8  # groups of a row that are quantized in one iteration of the parallel loop, at most
+GROUPS_OF_EACH_THREAD = 256  # of a single row, at most: quantizing them takes as long as a barrier of many threads
 ROWS_IN_REGISTERS, CHOSEN_ROWS = (1, 2, 4), (8, 32)  # candidates beside the planned numbers of rows
 CHOSEN_STREAMS = (1, 2, 4)
 
@@ -75,7 +76,7 @@ class QuantizedMatmul(TunableRule):
         given: Any = func.attrs.get(PLAN)
         if blocks is None or given is None:
             return None
-        count, *_, columns, _ = map(s.extent, s.get_loops("product"))
+        count, *_, columns, groups = map(s.extent, s.get_loops("product"))
         cpu = Cpu.of(target)
         tile = _chosen(s, _Tile(**given), count, columns, cpu)
         for block, weight in _quantized_parameters(blocks, func):
@@ -87,8 +88,11 @@ class QuantizedMatmul(TunableRule):
         both, accumulated = _accumulate(s, last, tile, cpu)
         for block in (*prepared, *accumulated):  # last, since later steps would check concurrent loops again
             s.vectorize(s.get_loops(block)[-1])
-        for loop in (row_group, both):
-            s.parallel(loop)
+        if count == 1 and groups <= GROUPS_OF_EACH_THREAD:
+            _by_every_thread(s)
+        else:
+            s.parallel(row_group)
+        s.parallel(both)
         return s
 
 
@@ -161,6 +165,12 @@ def prepare_activations(s: Schedule) -> tuple[Var, list[str]]:
         if block in ("largest", *correction):
             partial += reduce_in_lanes(s, position, PARTIAL_SUMS, axis=2)
     return row_chunk, ["fixed", "digits", *partial]
+
+
+def _by_every_thread(s: Schedule) -> None:
+    """Let every thread quantize a single row, which takes less time than a barrier."""
+    for block in ("digits", "step", *(["correction"] if "correction" in s.get_blocks() else [])):
+        s.set_scope(block, 0, PRIVATE)
 
 
 def _store_by_tile(s: Schedule, rows: int) -> None:

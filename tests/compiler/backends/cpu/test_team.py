@@ -91,6 +91,42 @@ def test_every_call_sees_the_results_of_the_loops_before(library: Library, threa
         np.testing.assert_array_equal(z, expected_z)
 
 
+COPIES = """
+@I.ir_module
+class Module:
+    @T.prim_func
+    def reversed_sums(x: T.Buffer((64,), "int64"), y: T.Buffer((64,), "int64")):
+        T.func_attr({"tir.is_scheduled": True})
+        doubled = T.decl_buffer((64,), "int64", scope="private")
+        for i in range(64):
+            doubled[i] = x[i] * 2
+        for i in T.parallel(64):
+            y[i] = doubled[63 - i] + x[i]
+        for i in range(64):
+            doubled[i] = y[i] - 1
+        for i in T.parallel(64):
+            x[i] = doubled[i]
+"""
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_every_thread_fills_its_copy_of_a_private_buffer(threads: int):
+    built = build(parse(COPIES))
+    loaded = Library(built.path, threads)
+    for _ in range(ROUNDS):
+        x = np.random.default_rng(threads).integers(0, 1000, 64)
+        expected, y = 2 * x[::-1] + x, np.zeros(64, np.int64)
+        loaded["reversed_sums"](x, y)
+        np.testing.assert_array_equal(y, expected)
+        np.testing.assert_array_equal(x, expected - 1)
+
+
+def test_private_buffers_take_no_loop_and_no_barrier_of_the_team():
+    (kernel, *_) = emit_llvm(run_passes(parse(COPIES), (*entries(), *pipeline(Target("cpu")))), Target("cpu"))
+    assert kernel.count("@mlc_team_next_loop(ptr") == 3  # two loops and the declaration
+    assert kernel.count("@mlc_team_barrier(ptr") == 2
+
+
 @pytest.fixture(scope="module")
 def team_functions(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The functions of teams in a library of their own, where they are visible."""

@@ -160,9 +160,9 @@ class Module:
                 "schedule": "QuantizedMatmul",
             }
         )
-        step = T.decl_buffer((1, 2, 1), "float32")
-        correction = T.decl_buffer((1, 2, 1), "int32")
-        digits = T.decl_buffer((1, 2, 1, 2, 8, 4), "int8")
+        step = T.decl_buffer((1, 2, 1), "float32", scope="private")
+        correction = T.decl_buffer((1, 2, 1), "int32", scope="private")
+        digits = T.decl_buffer((1, 2, 1, 2, 8, 4), "int8", scope="private")
         with T.decl_buffer((1, 2, 8, 4), "int32") as fixed:
             for g_1 in range(2):
                 correction_rf = T.decl_buffer((1, 1, 16), "int32")
