@@ -19,7 +19,7 @@ from ....target import Target
 from ....tir import te
 from ....tir.intrinsics import TensorIntrin
 from ....tir.math.exponential import coarse_exp
-from ....tir.nodes import PARALLEL, BufferLoad, For, Stmt, buffer, seq
+from ....tir.nodes import PARALLEL, PRIVATE, BufferLoad, For, Stmt, buffer, seq
 from ....tir.schedule.prefetch import LINE
 from ...paged_attention import PagedAttention
 from ..instructions.bfloat16 import DOT2, JOIN, LANES, ROUND
@@ -119,7 +119,7 @@ class _Kernel(TileBuffers, PagedAttention):
         shape = (self.n, self.heads, MAX_PIECES)
         self.partial = buffer("partial", (*shape, self.value))
         self.partial_max, self.partial_sum = buffer("partial_max", shape), buffer("partial_sum", shape)
-        self.max_pieces, merged = buffer("max_pieces", (1,), "int64"), Var("merged")
+        self.max_pieces, merged = buffer("max_pieces", (1,), "int64", PRIVATE), Var("merged")
         extent = self.n * self.kv_heads * self.max_pieces[0]
         pieces = self.parallel(item, extent, expand(attend_piece, self, item))
         merge = For(merged, self.n * self.heads, expand(merge_pieces, self, merged), PARALLEL)
