@@ -18,14 +18,14 @@ from ..ir.printable import Printable, with_attr
 SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD = "serial", "parallel", "vectorized", "unroll", "thread_binding"
 LOOP_KINDS = (SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD)
 PRIVATE = "private"
+"""Scope of buffers of which each thread of a CPU's team has a copy, all of which it computes."""
 SCOPES = ("global", "shared", "local", "warp", PRIVATE)
 
 
 @node
 class Buffer:
     """A dense row-major array. ``scope``: global memory, memory shared by a GPU block, registers of one thread, or
-    registers of a warp, which only instructions access. ``ZEROED``: scratch memory that is zero before and after.
-    ``PRIVATE``: each thread of a CPU's team has a copy, and computes all of it."""
+    registers of a warp, which only instructions access; or ``ZEROED`` or ``PRIVATE``."""
 
     binds_by_identity: ClassVar[bool] = True
     __iter__: ClassVar[None] = None  # not iterable: ``__getitem__`` never raises IndexError

@@ -20,7 +20,7 @@ from ...codegen.statements import StmtEmitter, declare_kernel
 from ...codegen.values import I1, I32, I64, PTR, i64
 from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
-from ...ir.visitor import free_vars, walk
+from ...ir.visitor import free_vars, nodes_of, walk
 from ...target import Target
 from ...tir.intrinsics import written_buffers
 from ...tir.nodes import PARALLEL, PRIVATE, Allocate, BufferLoad, For, IfThenElse, LetStmt, PrimFunc, SeqStmt, Stmt
@@ -115,7 +115,8 @@ class TeamEmitter(StmtEmitter):
             self._team_loop(stmt)
         elif isinstance(stmt, Allocate):
             self.allocate(stmt)
-            self._private |= {id(stmt.buffer)} if stmt.buffer.scope == PRIVATE else set()
+            if stmt.buffer.scope == PRIVATE:
+                self._private.add(id(stmt.buffer))
             self.body(stmt.body)
         elif isinstance(stmt, LetStmt):
             self._let(stmt)
@@ -130,8 +131,9 @@ class TeamEmitter(StmtEmitter):
 
     def _is_private(self, stmt: Stmt) -> bool:
         """Whether a statement writes only buffers of which every thread has a copy, and buffers of its own."""
-        own = {id(n.buffer) for n in walk(stmt) if isinstance(n, Allocate)}
-        written = written_buffers(stmt) - own
+        if not self._private:
+            return False
+        written = written_buffers(stmt) - {id(n.buffer) for n in nodes_of(stmt, Allocate)}
         return bool(written) and written <= self._private
 
     def _let(self, stmt: LetStmt) -> None:

@@ -40,14 +40,13 @@ HANDLES = HEAD_BYTES + 640
 MAX_THREADS = 256
 START = HANDLES + 8 * MAX_THREADS  # one {team, thread} pair for each worker
 LOOPS = START + 16 * MAX_THREADS  # of each thread, the number of its loop
-CLAIMED = (
-    LOOPS + 64 * MAX_THREADS
-)  # of each thread's part of the loop: number of the loop, claimed iterations, 32 bits each
+CLAIMED = LOOPS + 64 * MAX_THREADS  # of each thread's part of the loop: number of the loop, claimed units, 32 bits each
 
 SPINS_BEFORE_SLEEP = 20_000
 SPINS_AT_BARRIER = 2_000  # about as long as waking a thread takes
 MIN_PIECES = 8  # of a part: a thread that is interrupted in a piece keeps the others waiting for it
 LOOP_BITS = 24  # of ``BEGUN``; the other bits count iterations
+UNIT_BITS = 16  # of a unit of iterations, in parts whose iterations do not fit a counter in ``CLAIMED``
 
 # Byte offsets in a ``piece``, the state of a thread in a loop.
 PIECE_BEGIN, PIECE_END, PIECE_STEP, PIECE_DONE = 0, 8, 16, 24
@@ -201,10 +200,10 @@ class TeamRuntime(HostRuntime):
     def _define_take(self) -> ll.Function:
         """``i64 take(ptr counter, i32 loop, i64 length, i64 least, i64 most)``: claim the next piece of a part.
 
-        Returns its first iteration, counted within the part of ``length`` iterations; -1: none is left. ``least`` and
-        ``most``: see ``_size``. The counter holds (number of the loop, claimed iterations). A later loop has begun only
-        when all pieces of this one are claimed, so a later number in the counter means that none is left, and the
-        counter is never reset.
+        Returns its first unit, counted within the part of ``length`` units; -1: none is left. ``least`` and ``most``:
+        see ``_size``. The counter holds (number of the loop, claimed units). A later loop has begun only when all
+        pieces of this one are claimed, so a later number in the counter means that none is left, and the counter is
+        never reset.
         """
         fn, b = function(self.team, "mlc_team_take", I64, [PTR, I32, I64, I64, I64])
         at, loop, length, least, most = fn.args
@@ -229,7 +228,7 @@ class TeamRuntime(HostRuntime):
         return fn
 
     def _size(self, b: ll.IRBuilder, left: ll.Value, least: ll.Value, most: ll.Value) -> ll.Value:
-        """Iterations of the next piece of a part with ``left`` unclaimed ones: half of them, from least to most."""
+        """Units of the next piece of a part with ``left`` unclaimed ones: half of them, from least to most."""
         half = b.sdiv(b.add(left, i64(1)), i64(2))
         size = b.select(b.icmp_signed("<", half, most), half, most)
         return b.select(b.icmp_signed(">", size, least), size, least)
@@ -237,9 +236,9 @@ class TeamRuntime(HostRuntime):
     def _define_claim(self) -> None:
         """``i1 claim(ptr team, i32 thread, i32 threads, i64 extent, i64 grain, ptr piece)``: the loop's next piece.
 
-        False when none is left; this thread's iterations are then counted as done. grain: iterations of a piece; 0
-        divides each part into ``MIN_PIECES`` or more, the last of which become smaller. One thread
-        takes all iterations at once.
+        False when none is left; this thread's iterations are then counted as done. grain: units of a piece; 0 divides
+        each part into ``MIN_PIECES`` or more, the last of which become smaller. A unit is an iteration, or
+        ``1 << UNIT_BITS`` of them in very long parts. One thread takes all iterations at once.
         """
         fn, b = self._shared_function(CLAIM, I1, [PTR, I32, I32, I64, I64, PTR])
         team, thread, threads, extent, grain, piece = fn.args
@@ -255,16 +254,18 @@ class TeamRuntime(HostRuntime):
             owner = b.urem(b.add(b.zext(thread, I64), step), wide)
             start = b.sdiv(b.mul(extent, owner), wide)
             end = b.sdiv(b.mul(extent, b.add(owner, i64(1))), wide)
-            length = b.sub(end, start)
+            unit = b.select(b.icmp_signed("<", b.sub(end, start), i64(1 << 32)), i64(0), i64(UNIT_BITS))
+            length = b.lshr(b.add(b.sub(end, start), b.sub(b.shl(i64(1), unit), i64(1))), unit)
             share = b.sdiv(b.add(length, i64(MIN_PIECES - 1)), i64(MIN_PIECES))
             most = b.select(b.icmp_signed(">", grain, i64(0)), grain, share)
             least = b.select(b.icmp_unsigned("==", threads, i32(1)), length, i64(1))
             counter = self._line(b, team, CLAIMED, b.trunc(owner, I32))
             taken = b.call(self.take, [counter, number, length, least, most])
             with b.if_then(b.icmp_signed(">=", taken, i64(0))):
-                first = b.add(start, taken)
-                b.store(first, begin_at)
-                b.store(b.add(first, self._size(b, b.sub(length, taken), least, most)), end_at)
+                past = b.add(taken, self._size(b, b.sub(length, taken), least, most))
+                past = b.add(start, b.shl(past, unit))
+                b.store(b.add(start, b.shl(taken, unit)), begin_at)
+                b.store(b.select(b.icmp_signed("<", past, end), past, end), end_at)
                 b.store(step, step_at)
                 b.ret(ll.Constant(I1, 1))
             return [b.add(step, i64(1))]

@@ -29,18 +29,19 @@ from .compute_at import hull
 from .tree import ScheduleError, analyzer_at, find_block, loop_path, replace_stmts, true, unique_block_name
 
 LINE = 64  # bytes: the smallest cache line of the targets
+PREFETCHES = {1: "intrinsic.cpu.prefetch", 2: "intrinsic.cpu.prefetch.l2"}  # by level of cache
 
 
 def prefetch(
-    func: PrimFunc, name: str, var: Var, index: int, distance: int, within: Var | None = None
+    func: PrimFunc, name: str, var: Var, index: int, distance: int, within: Var | None = None, level: int = 1
 ) -> tuple[PrimFunc, str]:
     """Prefetch what block ``name`` will read of its ``index``-th buffer ``distance`` iterations of ``var`` later.
 
     within: a loop inside that of ``var``, each of whose iterations prefetches what the same iteration reads later;
-    None: an iteration of ``var`` prefetches everything. Past the last iteration, the prefetch continues in the next
-    iteration of the enclosing loop, if any. Returns the block of the prefetches, the first statement of an iteration.
-    Raises ScheduleError when the block or the loop ``within`` is not inside the loop, when the buffer is allocated
-    inside the loop, or when the region that the block reads is not a box of constant extents.
+    None: an iteration of ``var`` prefetches everything. level: of cache, 1 or 2. Past the last iteration, the prefetch
+    continues in the next iteration of the enclosing loop, if any. Returns the block of the prefetches, the first
+    statement of an iteration. Raises ScheduleError when the block or the loop ``within`` is not inside the loop, when
+    the buffer is allocated inside the loop, or when the region that the block reads is not a box of constant extents.
     """
     path = loop_path(func, var)
     inner_path = path if within is None else loop_path(func, within)
@@ -51,6 +52,8 @@ def prefetch(
     regions = find_block(func, name).block.reads
     if distance < 1:
         raise ScheduleError(f"prefetch: got distance {distance}; expected at least 1")
+    if level not in PREFETCHES:
+        raise ScheduleError(f"prefetch: got level {level}; expected 1 or 2")
     if not 0 <= index < len(regions):
         raise ScheduleError(f"prefetch: block {name!r} reads {len(regions)} buffers; got index {index}")
     source = regions[index].buffer
@@ -64,7 +67,7 @@ def prefetch(
     later = _later(path, distance)
     box = [Range(analyzer.simplify(substitute(r.min, later)), r.extent) for r in box]
     block_name = unique_block_name(func, f"{source.name}_prefetch")
-    block = Block(block_name, (), (BufferRegion(source, tuple(box)),), (), _touches(source, box))
+    block = Block(block_name, (), (BufferRegion(source, tuple(box)),), (), _touches(source, box, level))
     body = seq(BlockRealize((), true(), block), loop.body)
     return replace_stmts(func, {loop.body: body}), block_name
 
@@ -93,7 +96,7 @@ def _constant_box(source: Buffer, bounds: Sequence[Bounds | None], analyzer: Ana
     return ranges
 
 
-def _touches(source: Buffer, box: Sequence[Range]) -> Stmt:
+def _touches(source: Buffer, box: Sequence[Range], level: int) -> Stmt:
     """Loops over a box with one prefetch per cache line, assuming that runs begin at multiples of a line.
 
     A run is the contiguous part of the box: the last axis, and the axes before it while the run is shorter than a line.
@@ -112,7 +115,7 @@ def _touches(source: Buffer, box: Sequence[Range]) -> Stmt:
     places = [r.min if is_const(at, 0) else r.min + at for r, at in zip(box, (*outer, *within), strict=True)]
     address = Call("address_of", (BufferLoad(source, tuple(places)),), "handle")
     wanted = [(loop, IntImm(n)) for loop, n in zip(loops, counts, strict=True) if n > 1]
-    return loop_nest(wanted, Evaluate(Call("intrinsic.cpu.prefetch", (address,), "handle")))
+    return loop_nest(wanted, Evaluate(Call(PREFETCHES[level], (address,), "handle")))
 
 
 def _is_whole(source: Buffer, box: Sequence[Range], axis: int) -> bool:

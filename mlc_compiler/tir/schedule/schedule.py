@@ -303,13 +303,13 @@ class Schedule(WorkingModule):
 
     @step
     def prefetch(
-        self, block: str, loop: Var, read_buffer_index: int, distance: int, within: Var | None = None
+        self, block: str, loop: Var, read_buffer_index: int, distance: int, within: Var | None = None, level: int = 1
     ) -> BlockName:
         """Prefetch what a block will read of a buffer ``distance`` iterations of a loop later; returns a new block.
 
-        within: the loop inside ``loop`` whose iterations prefetch what they will read themselves.
+        within: the loop inside ``loop`` whose iterations prefetch what they will read themselves. level: of cache.
         """
-        return self._run(prefetch, block, loop, read_buffer_index, distance, within)
+        return self._run(prefetch, block, loop, read_buffer_index, distance, within, level)
 
     @step
     def set_scope(self, block: str, buffer_index: int, storage_scope: str) -> None:

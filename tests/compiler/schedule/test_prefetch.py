@@ -38,12 +38,12 @@ def sums() -> PrimFunc:
     return te.create_prim_func([a, te.compute((ROWS,), lambda i: te.sum(a[i, k], axis=k), name="B")])
 
 
-def prefetched(distance: int = 2) -> Schedule:
+def prefetched(distance: int = 2, level: int = 1) -> Schedule:
     """Rows of four pieces of 32 elements, each of two cache lines."""
     s = Schedule(sums())
     piece, _ = s.split(s.get_loops("B")[1], [None, 32])
     s.decompose_reduction("B", piece)
-    s.prefetch("B_update", piece, 1, distance)
+    s.prefetch("B_update", piece, 1, distance, level=level)
     return s
 
 
@@ -96,10 +96,23 @@ def test_results_are_the_same_and_the_text_parses(schedule: Callable[[int], Sche
         np.testing.assert_allclose(b, a.sum(1), rtol=1e-5)
 
 
-@pytest.mark.parametrize(("cpu", "mnemonic"), [("x86-64", "prefetcht0"), ("aarch64", "prfm")])
-def test_code_has_the_instruction_of_the_target(cpu: str, mnemonic: str) -> None:
+@pytest.mark.parametrize(
+    ("cpu", "level", "mnemonic"),
+    [
+        ("x86-64", 1, "prefetcht0"),
+        ("x86-64", 2, "prefetcht1"),
+        ("aarch64", 1, "pldl1keep"),
+        ("aarch64", 2, "pldl2keep"),
+    ],
+)
+def test_code_has_the_instruction_of_the_target(cpu: str, level: int, mnemonic: str) -> None:
     """Two lines of each piece; LLVM may unroll the loop over the two."""
-    assert assembly(prefetched().func, Target(f"cpu:{cpu}")).count(mnemonic) >= 1
+    assert assembly(prefetched(level=level).func, Target(f"cpu:{cpu}")).count(mnemonic) >= 1
+
+
+def test_there_is_no_third_level() -> None:
+    with pytest.raises(ScheduleError, match="prefetch: got level 3; expected 1 or 2"):
+        prefetched(level=3)
 
 
 def test_prefetches_do_not_order_concurrent_loops() -> None:

@@ -5,12 +5,22 @@ from __future__ import annotations
 from ..machine import Cpu
 from .aarch64 import AARCH64_DOT_PRODUCTS
 from .bfloat16 import DOT2, DOT2_PAIRS, JOIN, ROUND
-from .cache import PREFETCH
+from .cache import PREFETCH, PREFETCH_L2
 from .dot import DotProduct
 from .x86 import NIBBLES, VPDPBUSD, X86_DOT_PRODUCTS
 
 DOT_PRODUCTS = (*X86_DOT_PRODUCTS, *AARCH64_DOT_PRODUCTS)
-INSTRUCTIONS = (VPDPBUSD, NIBBLES, DOT2, DOT2_PAIRS, JOIN, ROUND, PREFETCH, *(row.intrin for row in DOT_PRODUCTS))
+INSTRUCTIONS = (
+    VPDPBUSD,
+    NIBBLES,
+    DOT2,
+    DOT2_PAIRS,
+    JOIN,
+    ROUND,
+    PREFETCH,
+    PREFETCH_L2,
+    *(row.intrin for row in DOT_PRODUCTS),
+)
 
 
 def find_dot_product(cpu: Cpu, max_weight: int, min_digit: int, steps: int) -> DotProduct | None:

@@ -12,7 +12,7 @@ from ....tir import te
 from ....tir.byte_scales import scale_value
 from ....tir.nodes import Buffer, BufferLoad, PrimFunc, Stmt, seq
 from ....tir.schedule import Schedule
-from ....tir.schedule.prefetch import LINE
+from ....tir.schedule.prefetch import LINE, PREFETCHES
 from ....tir.schedule.tree import root_of
 from ..machine import Cpu
 from ..quantized.experts import DIGITS, QuantizedExperts, match_quantized_experts
@@ -20,7 +20,7 @@ from ..quantized.matmuls import Activations, Rows, Words
 from ..quantized.plan import BYTES, Plan
 from .expert_loops import multiply_digits
 from .expert_runs import Runs
-from .prefetching import bytes_ahead
+from .prefetching import bytes_ahead, cache_level
 from .quantized_matmul import prepare_activations
 
 WORDS_OF_LINE = LINE // 4
@@ -34,9 +34,7 @@ def integer_kernel(func: PrimFunc, cpu: Cpu) -> PrimFunc:
     digits, step, correction, prepare = _prepared(found)
     plan, made = found.plan, [b for b in (digits, step, correction) if b is not None]
     positions = [func.buffers.index(b) for b in (found.codes, found.scale)]
-    runs = DigitRuns(
-        func, found.matched, plan.columns, plan.rows, plan, positions, bytes_ahead(cpu), digits, step, correction
-    )
+    runs = DigitRuns(func, found.matched, plan.columns, plan.rows, plan, positions, cpu, digits, step, correction)
     root = root_of(prepare)
     block = replace(
         root.block,
@@ -69,13 +67,12 @@ def _nest(prepare: PrimFunc, x: Buffer) -> Stmt:
 class DigitRuns(Runs):
     """Operands and expressions of the macro ``multiply_digits``. positions: parameter indices of codes and scales.
 
-    ahead: bytes of codes between a group and the one that it prefetches. digits, step, correction: the quantized rows
-    of x, see ``Activations``. height: rows in registers.
+    digits, step, correction: the quantized rows of x, see ``Activations``. height: rows in registers.
     """
 
     plan: Plan
     positions: list[int]
-    ahead: int
+    cpu: Cpu
     digits: Buffer
     step: Buffer
     correction: Buffer | None
@@ -89,7 +86,7 @@ class DigitRuns(Runs):
         self.words = Words(self.plan, self._packed_word, self.codes.shape[2])
         self.words_of_group = self.plan.weight.words.group_words
         self.lines = -(-self.words_of_group * self.tile_columns // WORDS_OF_LINE)
-        self.distance = -(-self.ahead // (self.lines * LINE))
+        self.distance = -(-bytes_ahead(self.cpu) // (self.lines * LINE))
 
     def _packed_word(self, c: PrimExpr, i: PrimExpr) -> PrimExpr:
         """The i-th word of codes of a column of ``self.tile``."""
@@ -101,7 +98,7 @@ class DigitRuns(Runs):
         expert = te.select(later < self.groups, self.run[2], following)
         word = later % self.groups * self.words_of_group + place // self.tile_columns
         at = (expert, self.tile, minimum(word, self.codes.shape[2] - 1), place % self.tile_columns)
-        return Call("intrinsic.cpu.prefetch", (Call("address_of", (self.codes[at],), "handle"),), "handle")
+        return Call(PREFETCHES[cache_level(self.cpu)], (Call("address_of", (self.codes[at],), "handle"),), "handle")
 
     def word(self, g: PrimExpr, step: PrimExpr, c: PrimExpr) -> PrimExpr:
         return self.words.word(g, step, c)

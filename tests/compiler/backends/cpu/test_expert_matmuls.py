@@ -82,7 +82,7 @@ def test_which_kernel() -> None:
 def test_codes_are_prefetched() -> None:
     """20 groups of 4 lines: 3 KiB later in a tile, which is of the next run's expert after the last group."""
     (func,) = scheduled(Case(IDS, 4, 64, 640, "q4f16_1", "float32"))
-    (address,) = (n.args[0] for n in walk(func.body) if isinstance(n, Call) and n.op == "intrinsic.cpu.prefetch")
+    (address,) = (n.args[0] for n in walk(func.body) if isinstance(n, Call) and n.op == "intrinsic.cpu.prefetch.l2")
     names = {n.name: n for n in walk(address) if isinstance(n, Var)}
     asked = []
     for g, line in itertools.product(range(20), range(4)):

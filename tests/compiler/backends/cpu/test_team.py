@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 import threading
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -139,6 +140,8 @@ def team_functions(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     for name in ("mlc_team_start", "mlc_team_stop", "mlc_team_enter", "mlc_team_worker"):
         getattr(functions, name).argtypes = [ctypes.c_void_p] + [ctypes.c_int32] * (name == "mlc_team_start")
     functions.mlc_team_take.argtypes = [ctypes.c_void_p, ctypes.c_int32] + [ctypes.c_int64] * 3
+    functions.mlc_team_claim.argtypes = [ctypes.c_void_p, *[ctypes.c_int32] * 2, *[ctypes.c_int64] * 2, ctypes.c_void_p]
+    functions.mlc_team_claim.restype = ctypes.c_bool
     functions.mlc_team_enter.restype = functions.mlc_team_take.restype = ctypes.c_int64
     return functions
 
@@ -181,6 +184,22 @@ def test_pieces_become_smaller_at_the_end_of_a_part(team_functions: ctypes.CDLL)
     assert taken(1, 41, 1, 6) == []
     assert taken(5, 41, 41, 6) == [0]
     assert taken(6, 0, 1, 1) == []
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("extent", [1, 41, (1 << 32) - 1, 1 << 34, (1 << 34) + 5])
+def test_pieces_are_the_whole_loop(team_functions: ctypes.CDLL, extent: int, threads: int):
+    """One thread takes its part and those of threads that do not come."""
+    room = np.zeros(team.TeamRuntime.context_bytes + 64, np.uint8)
+    context = room[-room.ctypes.data % 64 :]
+    context[team.LOOPS :][:4].view(np.uint32)[0] = 1
+    piece, found = np.zeros(4, np.int64), []
+    while team_functions.mlc_team_claim(context.ctypes.data, 0, threads, extent, 0, piece.ctypes.data):
+        found.append((int(piece[0]), int(piece[1])))
+    assert found[0][0] == 0 and found[-1][1] == extent
+    assert all(one[1] == next_one[0] and one[0] < one[1] for one, next_one in pairwise(found))
+    assert len(found) == 1 if threads == 1 else len(found) > min(extent, 8) - 1
+    assert int(context[team.DONE :][:8].view(np.int64)[0]) == extent
 
 
 MANY_CALLS = """

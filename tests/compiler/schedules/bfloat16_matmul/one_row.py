@@ -44,7 +44,7 @@ class Module:
         for ax1 in range(3):
             T.evaluate(
                 T.call_intrin(
-                    "handle", "intrinsic.cpu.prefetch", T.call_intrin("handle", "address_of", w[0, ax1, 0, 0])
+                    "handle", "intrinsic.cpu.prefetch.l2", T.call_intrin("handle", "address_of", w[0, ax1, 0, 0])
                 )
             )
         for k_1 in T.unroll(3):

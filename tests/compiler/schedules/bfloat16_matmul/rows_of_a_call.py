@@ -73,7 +73,7 @@ class Module:
                     T.evaluate(
                         T.call_intrin(
                             "handle",
-                            "intrinsic.cpu.prefetch",
+                            "intrinsic.cpu.prefetch.l2",
                             T.call_intrin("handle", "address_of", w[i1_0, ax1, 0, 0]),
                         )
                     )
@@ -118,7 +118,7 @@ class Module:
                     T.evaluate(
                         T.call_intrin(
                             "handle",
-                            "intrinsic.cpu.prefetch",
+                            "intrinsic.cpu.prefetch.l2",
                             T.call_intrin("handle", "address_of", w[i1_0, ax1, 0, 0]),
                         )
                     )
@@ -164,7 +164,7 @@ class Module:
                     T.evaluate(
                         T.call_intrin(
                             "handle",
-                            "intrinsic.cpu.prefetch",
+                            "intrinsic.cpu.prefetch.l2",
                             T.call_intrin("handle", "address_of", w[i1_0, ax1, 0, 0]),
                         )
                     )
