@@ -19,13 +19,13 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from mlc_files import NO_SUM, SUM_KEY, whole_file
-from mlc_runtime.arrays import ALIGNMENT
+from mlc_runtime.arrays import HUGE_PAGE, aligned_bytes
 from mlc_runtime.dtypes import dtype_of
 from mlc_runtime.model_spec import PackedLayout, ParamSpec
 from mlc_runtime.weight_index import Shard
 
 SUFFIX = ".weights"
-HEADER_BYTES = 2 << 20  # a multiple of huge pages, so that arrays are in them where the file is
+HEADER_BYTES = HUGE_PAGE  # so that arrays are in them where the file is
 CHUNK_BYTES = 32 << 20  # of a write: file systems cache a large one in large pages
 MAPPED_SHARE = 0.9  # of the file in huge pages; in small ones, decoding waits for address translation
 
@@ -147,7 +147,7 @@ def _places(specs: Sequence[ParamSpec]) -> tuple[list[tuple[ParamSpec, PackedLay
     places, end = [], HEADER_BYTES
     for spec in specs:
         if spec.packed is not None:
-            begin = -(-end // ALIGNMENT) * ALIGNMENT
+            begin = aligned_bytes(end)
             places.append((spec, spec.packed, begin))
             end = begin + spec.packed.nbytes
     return places, end

@@ -107,8 +107,8 @@ class TeamEmitter(StmtEmitter):
         elif not has_parallel(stmt):
             self._once(stmt)
         elif isinstance(stmt, SeqStmt):
-            for before, child in zip((None, *stmt.stmts), stmt.stmts, strict=False):
-                if before is not None and not self._is_private(before):
+            for i, child in enumerate(stmt.stmts):
+                if i and not self._is_private(stmt.stmts[i - 1]):
                     self.barrier()
                 self.body(child)
         elif isinstance(stmt, For):

@@ -80,7 +80,7 @@ class Plan:
         vectors = sides * even_divisor(of_side, max(1, words_in_registers // sides), cpu.cores)
         row_bytes = digits * weight.groups * weight.group
         sums = cpu.vector_registers - vectors * (weight.group // BYTES) - OPERAND_REGISTERS
-        together = power_of_two(max(1, sums // (digits * vectors)))  # fills tiles with the usual batches
+        together = power_of_two(sums // (digits * vectors))  # fills tiles with the usual batches
         rows = min(MAX_ROWS, cpu.l2_bytes // 2 // row_bytes)
         return Plan(weight, dot, digits, vectors * dot.lanes, round_up(max(1, rows), together), together, sides)
 
@@ -121,7 +121,7 @@ class Plan:
 
 def power_of_two(limit: int) -> int:
     """The largest power of two up to ``limit``, at least 1."""
-    return 1 << max(limit.bit_length() - 1, 0)
+    return 1 << (max(limit, 1).bit_length() - 1)
 
 
 def even_divisor(extent: int, limit: int, cores: int) -> int:

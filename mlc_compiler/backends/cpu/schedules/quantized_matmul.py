@@ -155,7 +155,7 @@ def prepare_activations(s: Schedule) -> tuple[Var, list[str]]:
     row, group, *_ = s.get_loops("largest")
     chunk, group = s.split(group, [None, largest_divisor(s.extent(group), GROUPS_TOGETHER)])
     row_chunk = s.fuse(row, chunk)
-    correction = ["correction"] if "correction" in s.get_blocks() else []
+    correction = _correction(s)
     for block in ("fixed", "digits", *correction, "step"):
         s.reverse_compute_at(block, group)
     partial: list[str] = []
@@ -167,15 +167,20 @@ def prepare_activations(s: Schedule) -> tuple[Var, list[str]]:
     return row_chunk, ["fixed", "digits", *partial]
 
 
+def _correction(s: Schedule) -> list[str]:
+    """The block of corrections; none where the zero point is 0."""
+    return [block for block in s.get_blocks() if block == "correction"]
+
+
 def _by_every_thread(s: Schedule) -> None:
     """Let every thread quantize a single row, which takes less time than a barrier."""
-    for block in ("digits", "step", *(["correction"] if "correction" in s.get_blocks() else [])):
+    for block in ("digits", "step", *_correction(s)):
         s.set_scope(block, 0, PRIVATE)
 
 
 def _store_by_tile(s: Schedule, rows: int) -> None:
     """Store the quantized activations of a tile of rows next to each other, group by group."""
-    for block in ("step", *(["correction"] if "correction" in s.get_blocks() else [])):
+    for block in ("step", *_correction(s)):
         s.transform_layout(block, block, lambda row, g: (row // rows, g, row % rows))
     s.transform_layout("digits", "digits", lambda row, g, d, step, b: (row // rows, g, row % rows, d, step, b))
 
