@@ -31,6 +31,8 @@ BITS = {"float16": "uint16", "bfloat16": "uint16", "float32": "uint32"}
 SIGN_LESS = {"uint16": 0x7FFF, "uint32": 0x7FFFFFFF}
 ROUNDING = 2.0**23  # adding it to a small float32 rounds to the nearest integer, in the lowest bits
 LOWEST_GAIN = -3.0e38  # below every gain
+ROW_LANES = 64  # rows of a weight that ``feedback_kernel`` rounds together, in several vectors
+PART = 32  # columns whose errors are subtracted from later ones together
 _compiling = threading.Lock()
 
 
@@ -52,6 +54,16 @@ def search_kernel(scheme: Scheme, source: str, tries: int) -> CompiledFunction |
     levels of the scheme, midpoints between them, and importances [m, group].
     """
     return _compiled(_search, scheme, source, tries) if source in SOURCES else None
+
+
+def feedback_kernel(scheme: Scheme) -> CompiledFunction | None:
+    """A kernel that rounds the rows of a weight with error feedback, as ``error_feedback`` does.
+
+    Takes weights float32 [tiles, k, ROW_LANES], which it overwrites, scales float32 [tiles, groups, ROW_LANES], the
+    group of each column int32 [k], the transposed factor float32 [k, k], levels of the scheme and midpoints between
+    them, codes uint8 [tiles, k, ROW_LANES], then the sizes tiles, k and groups. None for unsupported CPUs.
+    """
+    return _compiled(_feedback, 1 << scheme.bits)
 
 
 def _compiled(build: Callable[..., PrimFunc], *arguments: Any) -> CompiledFunction | None:
@@ -239,3 +251,71 @@ def _search(scheme: Scheme, source: str, tries: int) -> PrimFunc:
                 codes[g, lane] = T.Cast("uint8", code[lane])
 
     return encode
+
+
+def _feedback(count: int) -> PrimFunc:
+    """The tensor function of ``feedback_kernel``. count: of levels."""
+    lanes, most = ROW_LANES, PART
+
+    @T.prim_func(private=True)
+    def feedback(
+        var_weights: T.handle,
+        var_scales: T.handle,
+        var_group_of: T.handle,
+        var_factor: T.handle,
+        var_levels: T.handle,
+        var_middles: T.handle,
+        var_codes: T.handle,
+    ):
+        T.func_attr({"tir.noalias": True})
+        tiles = T.int64()
+        k = T.int64()
+        groups = T.int64()
+        weights = T.match_buffer(var_weights, (tiles, k, lanes), "float32")
+        scales = T.match_buffer(var_scales, (tiles, groups, lanes), "float32")
+        group_of = T.match_buffer(var_group_of, (k,), "int32")
+        factor = T.match_buffer(var_factor, (k, k), "float32")
+        levels = T.match_buffer(var_levels, (count,), "float32")
+        middles = T.match_buffer(var_middles, (count - 1,), "float32")
+        codes = T.match_buffer(var_codes, (tiles, k, lanes), "uint8")
+        quotient = T.alloc_buffer((lanes,), "float32", scope="local")
+        level = T.alloc_buffer((lanes,), "float32", scope="local")
+        code = T.alloc_buffer((lanes,), "int32", scope="local")
+        errors = T.alloc_buffer((most, lanes), "float32", scope="local")
+        left = T.alloc_buffer((lanes,), "float32", scope="local")
+        for tile in range(tiles):
+            for part in range((k + (most - 1)) // most):
+                first = part * most
+                steps = T.min(T.int64(most), k - first)
+                for step in range(steps):
+                    now = first + step
+                    group = T.Cast("int64", group_of[now])
+                    for lane in T.vectorized(lanes):
+                        scale = scales[tile, group, lane]
+                        inverse = T.Select(scale == T.float32(0), scale, T.float32(1) / scale)
+                        quotient[lane] = weights[tile, now, lane] * inverse
+                        level[lane] = levels[0]
+                        code[lane] = 0
+                    for higher in range(count - 1):
+                        for lane in T.vectorized(lanes):
+                            level[lane] = T.Select(quotient[lane] > middles[higher], levels[higher + 1], level[lane])
+                            code[lane] = T.Select(quotient[lane] > middles[higher], higher + 1, code[lane])
+                    for lane in T.vectorized(lanes):
+                        lost = weights[tile, now, lane] - level[lane] * scales[tile, group, lane]
+                        codes[tile, now, lane] = T.Cast("uint8", code[lane])
+                        errors[step, lane] = lost / factor[now, now]
+                    for later in range(steps - step - 1):
+                        for lane in T.vectorized(lanes):
+                            weights[tile, now + 1 + later, lane] = (
+                                weights[tile, now + 1 + later, lane] - factor[now + 1 + later, now] * errors[step, lane]
+                            )
+                for later in range(k - first - steps):
+                    for lane in T.vectorized(lanes):
+                        left[lane] = weights[tile, first + most + later, lane]
+                    for step in range(most):
+                        for lane in T.vectorized(lanes):
+                            left[lane] = left[lane] - factor[first + most + later, first + step] * errors[step, lane]
+                    for lane in T.vectorized(lanes):
+                        weights[tile, first + most + later, lane] = left[lane]
+
+    return feedback

@@ -30,17 +30,16 @@ def reference(weight, hessian, scales, levels):
     return rounded
 
 
-@pytest.mark.parametrize(
-    ("name", "span"),
-    [("q4f16_3", 128), ("q4f16_nl", 128), ("q4f16_nl", 16), ("q5f16_3", 40), ("q3f16_nl", 128), ("q4f16_nl8", 128)],
-)
-def test_codes_are_those_of_the_paper(name, span, monkeypatch):
-    monkeypatch.setattr(error_feedback, "SPAN", span)
-    monkeypatch.setattr(error_feedback, "ROWS", 10)
+@pytest.mark.parametrize("compiled_elements", [0, 1 << 30], ids=["compiled", "numpy"])
+@pytest.mark.parametrize("name", ["q4f16_3", "q4f16_nl", "q5f16_3", "q3f16_nl", "q4f16_nl8"])
+def test_codes_are_those_of_the_paper(name, compiled_elements, monkeypatch):
+    """With blocks of 70 rows, of which a tile of the compiled kernel takes 64."""
+    monkeypatch.setattr(group, "COMPILED_ELEMENTS", compiled_elements)
+    monkeypatch.setattr(error_feedback, "ROWS", 70)
     monkeypatch.setattr(error_feedback, "INVERTED", 16)
     rng, scheme = np.random.default_rng(0), SCHEMES[name]
     x = correlated_inputs(rng)
-    weight = rng.standard_normal((24, INPUTS)).astype(np.float16).astype(np.float32)
+    weight = rng.standard_normal((150, INPUTS)).astype(np.float16).astype(np.float32)
     made = encode(weight, x.T @ x, scheme)
     got = group.decode(made, scheme, INPUTS).astype(np.float64)
     expected = reference(weight, x.T @ x, group.scale_values(made["q_scale"], scheme), scheme.levels.astype(np.float64))
@@ -71,6 +70,17 @@ def test_the_factor_and_inputs_that_are_always_zero(inverted, monkeypatch):
     assert (np.tril(factor, -1) == 0).all()
     np.testing.assert_allclose(factor.T @ factor @ damped, np.eye(INPUTS), atol=1e-4)
     assert np.isfinite(inverse_factor(np.zeros((4, 4)))).all()
+
+
+@pytest.mark.parametrize("compiled_elements", [0, 1 << 30], ids=["compiled", "numpy"])
+def test_groups_of_zeros_keep_their_zeros(compiled_elements, monkeypatch):
+    monkeypatch.setattr(group, "COMPILED_ELEMENTS", compiled_elements)
+    rng, scheme = np.random.default_rng(3), SCHEMES["q4f16_3"]
+    weight = rng.standard_normal((3, INPUTS)).astype(np.float32)
+    weight[1] = 0
+    x = correlated_inputs(rng)
+    back = group.decode(encode(weight, x.T @ x, scheme), scheme, INPUTS)
+    assert (back[1] == 0).all() and (back[[0, 2]] != 0).any(axis=1).all()
 
 
 def test_weights_that_float16_cannot_hold_are_refused():
