@@ -35,7 +35,9 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(MODEL)/.converted $(MODEL)/.configured $(MODEL)/lib.so  ## Convert, compile and run SmolLM2-135M-Instruct
+# The weights and the library do not depend on each other; --output-sync keeps the lines of each together.
+demo: $(VENV)/.installed $(GGUF)  ## Convert, compile and run SmolLM2-135M-Instruct
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target $(MODEL)/.converted $(MODEL)/lib.so
 	$(MLC) generate $(MODEL) --greedy --prompt "$(PROMPT)"
 
 test: lint  ## Run lint, types and tests
