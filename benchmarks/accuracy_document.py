@@ -11,8 +11,6 @@ import numpy as np
 RESULTS = Path(__file__).resolve().parent / "results"
 MODELS = {
     "off-grid": "accuracy_model.py CHECKPOINT build/off-grid",
-    "off-grid-again": "accuracy_model.py CHECKPOINT build/off-grid-again",
-    "off-grid-damped": "accuracy_model.py CHECKPOINT build/off-grid-damped",
     "small": "accuracy_small_model.py build/small",
 }
 """Result folders, and the commands that create their models."""
@@ -38,20 +36,20 @@ the same most likely token, and the perplexity. `benchmarks/accuracy_document.py
   of inputs that `--calibration auto --method gptq` measures, in llama.cpp's format.
 {importance}
 - `--calibration auto` reads 2,048 tokens, and 8,192 with `--method gptq` or `--bits`. These two also read 4,096 tokens
-  that the model writes, and error feedback adds 20 % of the mean diagonal to X^T X, in the section "with own texts and
-  more damping" only; the rows of other sections were measured before, with 1 % and without own texts."""
+  that the model writes, and error feedback adds 20 % of the mean diagonal to X^T X. The rows of the small model were
+  measured before, with 1 % and without own texts."""
 
 
 DEFAULT = """## The default
 
 If no scheme is named, checkpoints are converted to `q4f16_nl` with `--calibration auto`: less than a quarter of the
-divergence of `q4f16_1` at the same size. `--method awq` reduces it by about another tenth, `--method gptq` by a
+divergence of `q4f16_1` at the same size. `--method awq` reduces it by another 7 %, `--method gptq` by a
 fifth. The former adds half of the conversion time; the latter takes several times as long, as does `--bits`. Use
 `q4f16_1` for files that other engines read.
 
 SmolLM2-135M in Q4_K_M takes 6.17 bits per weight: llama.cpp's K types need rows of a multiple of 256 weights, which
-most of its matrices do not have, and llama.cpp stores these in 5 or 8 bits. `--bits 6.17` has less than half of its
-divergence at the same size, with an importance matrix, too; at 4.6 bits it is larger.
+most of its matrices do not have, and llama.cpp stores these in 5 or 8 bits. `--bits 6.17` has a quarter of its
+divergence at the same size, and little more than a third of that with an importance matrix; at 4.6 bits it is larger.
 
 The small model has rows of a multiple of 256. A mixture of 4.6 bits that starts from 4 bits has nearly nothing to
 give. One that starts from 3 bits (`--quantization q3f16_nl --bits 4.6`) stores the output head, a fifth of the
