@@ -40,8 +40,6 @@ from quantization.schemes import SCHEMES
 FUNCTION = "calibrate"
 Results = Callable[[Callable[[], Tensor], Observer], list[Tensor]]
 """Builds a function's results from the logits [..., tokens, V] (traced when called) and an observer of layer inputs."""
-Combine = Callable[[np.ndarray | None, np.ndarray], np.ndarray]
-"""Adds a part's statistic to the total of the parts before, which it may overwrite; None for the first part."""
 SCHEME = SCHEMES["q8f16_1"]
 TOKENS = 2048
 """Tokens of a text that mean squares are taken over; ``docs/accuracy.md`` compares them with more."""
@@ -97,15 +95,17 @@ class CalibratedModel:
         Needs memory for the weights and at most PRODUCT_BYTES. Raises UnsupportedError for a model that does not
         generate text.
         """
-        if not feedback:
-            sums = self._totals(sum_of_squares, self.names, ids, _add)
-            return Calibration(_means(sums, ids), {}, _source(ids))
-        products, sums = self._products(ids)
-        return Calibration(_means(sums, ids), products, _source(ids))
+        products: Mapping[str, np.ndarray] = {}
+        if feedback:
+            products, sums = self._products(ids)
+        else:
+            sums = self._totals(sum_of_squares, self.names, ids)
+        squares = {name: (total / len(ids)).astype(np.float32) for name, total in sums.items()}
+        return Calibration(squares, products, _source(ids))
 
     def measure_inputs(self, ids: Sequence[int]) -> Calibration:
         """The maximum magnitudes of the layers' inputs over token ids; otherwise as ``calibrate``."""
-        rows = self._totals(largest_magnitudes, self.names, ids, _maximum)
+        rows = self._totals(largest_magnitudes, self.names, ids, combine=np.maximum)
         return Calibration({}, {}, _source(ids), {name: row.max() for name, row in rows.items()})
 
     def own_text(self, first: Sequence[int]) -> list[int]:
@@ -118,17 +118,22 @@ class CalibratedModel:
             made: list[int] = sampled(decoder, first, PART, progress).reshape(-1).tolist()
         return made
 
-    @cached_property
+    @property
     def names(self) -> list[str]:
-        return Observer(self.architecture.model(self.config), SCHEME, self.architecture.quantization).names
+        return list(self._widths)
+
+    @cached_property
+    def _widths(self) -> dict[str, int]:
+        """The number of inputs K of each quantized parameter [..., K], in the order of the model's layers."""
+        model = self.architecture.model(self.config)
+        widths = {name: int(parameter.shape[-1]) for name, parameter in model.named_parameters()}
+        return {name: widths[name] for name in Observer(model, SCHEME, self.architecture.quantization).names}
 
     def _products(self, ids: Sequence[int]) -> tuple[StoredArrays, dict[str, np.ndarray]]:
         """The matrices X^T X of the layers' inputs, by parameter, and their diagonals."""
-        parameters = dict(self.architecture.model(self.config).named_parameters())
-        sizes = {name: 4 * int(parameters[name].shape[-1]) ** 2 for name in self.names}
         made, diagonals = {}, {}
-        for names in _fitting(sizes, PRODUCT_BYTES):
-            for name, total in self._totals(inputs, names, ids, _AddProducts()).items():
+        for names in _fitting({name: 4 * width**2 for name, width in self._widths.items()}, PRODUCT_BYTES):
+            for name, total in self._totals(inputs, names, ids, _Products()).items():
                 made[name], diagonals[name] = self.folder / f"{name}.npy", np.diagonal(total).copy()
                 np.save(made[name], total)
         return StoredArrays(made), diagonals
@@ -138,9 +143,10 @@ class CalibratedModel:
         statistic: Statistic,
         names: Sequence[str],
         ids: Sequence[int],
-        combined: Combine,
+        term: Callable[[np.ndarray], np.ndarray] = lambda row: row,
+        combine: np.ufunc = np.add,
     ) -> dict[str, np.ndarray]:
-        """``statistic`` combined over all tokens, for the parameters whose layers ran."""
+        """``term(statistic)`` reduced over all tokens with ``combine``, for the parameters whose layers ran."""
         recorded: list[str] = []
 
         def statistics(logits: Callable[[], Tensor], observer: Observer) -> list[Tensor]:
@@ -155,7 +161,8 @@ class CalibratedModel:
                 self.progress(Step("calibrate", start, len(ids), "tokens"))
                 for arrays in model.results(FUNCTION, ids[start : start + PART]):
                     for name, array in zip(recorded, arrays, strict=True):
-                        totals[name] = combined(totals.get(name), array)
+                        made = term(array)
+                        totals[name] = combine(totals[name], made, out=totals[name]) if name in totals else made.copy()
             self.progress(Step("calibrate", len(ids), len(ids), "tokens"))
         return totals
 
@@ -202,30 +209,17 @@ class CalibratedModel:
         return build_library(mod, Target("cpu"), self.folder / "calibrate.so", metadata=metadata).output
 
 
-def _add(total: np.ndarray | None, row: np.ndarray) -> np.ndarray:
-    return row if total is None else np.add(total, row, out=total)
-
-
-def _maximum(total: np.ndarray | None, row: np.ndarray) -> np.ndarray:
-    return row if total is None else np.maximum(total, row, out=total)
-
-
-class _AddProducts:
-    """Adds X^T X of inputs X [tokens, K]. Each product is written to the same memory, since new pages take time."""
+class _Products:
+    """X^T X of inputs X [tokens, K]; those of one size are in the same memory, since new pages take time."""
 
     def __init__(self) -> None:
-        self._product: dict[int, np.ndarray] = {}
+        self._memory: dict[int, np.ndarray] = {}
 
-    def __call__(self, total: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
         size = rows.shape[1]
-        if total is None:
-            return rows.T @ rows
-        product = self._product.setdefault(size, np.empty((size, size), np.float32))
-        return np.add(total, np.matmul(rows.T, rows, out=product), out=total)
-
-
-def _means(sums: Mapping[str, np.ndarray], ids: Sequence[int]) -> dict[str, np.ndarray]:
-    return {name: (total / len(ids)).astype(np.float32) for name, total in sums.items()}
+        if size not in self._memory:
+            self._memory[size] = np.empty((size, size), np.float32)
+        return np.matmul(rows.T, rows, out=self._memory[size])
 
 
 def can_calibrate(architecture: Architecture, config: Any) -> bool:
