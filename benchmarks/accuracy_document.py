@@ -52,7 +52,7 @@ most of its matrices do not have, and llama.cpp stores these in 5 or 8 bits. `--
 divergence at the same size, and little more than a third of that with an importance matrix; at 4.6 bits it is larger.
 
 The small model has rows of a multiple of 256. A mixture of 4.6 bits that starts from 4 bits has nearly nothing to
-give. One that starts from 3 bits (`--quantization q3f16_nl --bits 4.6`) stores the output head, a fifth of the
+give. One that starts from 3 bits (`--quantization q3f16_nl8 --bits 4.6`) stores the output head, a fifth of the
 model, in 6 bits and most matrices of the MLPs in 3; it has a sixth of Q4_K_M's divergence at a smaller size. The
 model was trained on little text of another kind, and its divergences are small: it is less significant than SmolLM2,
 where a mixture that starts from 3 bits has 0.95 of the divergence of one from 4 bits, both at 4.6 bits."""

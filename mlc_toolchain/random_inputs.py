@@ -87,7 +87,7 @@ class RandomInputs:
             deviation = scheme.levels[: scheme.max_code + 1].std() if scheme.bits else 1.0
             values = self.rng.uniform(0.5, 1.5, info.shape) / deviation / self._depth(info) ** 0.5
             if scheme.byte_scales:
-                return byte_scales.to_bytes(byte_scales.rounded(values))
+                return byte_scales.to_bytes(values)
         elif len(info.shape) == 1:
             values = self.rng.normal(size=info.shape) * 0.2 + info.name.endswith("weight")
         else:

@@ -153,11 +153,13 @@ class WeightStream:
 
     def _not_finite(self, task: ParameterTask) -> MLCError:
         file = self.reader.file_of(next(task.production.value.sources()))
-        name, dtype = task.production.name, self.scheme.model_dtype
+        name, holder, larger = task.production.name, self.scheme.model_dtype, "a bf16 or f32 scheme"
+        if task.format is not None and task.format.scheme.byte_scales:
+            holder, larger = task.format.scheme.name, "a scheme with float16 scales, such as q4f16_nl,"
         return MLCError(
-            f"{name} has values that {dtype} cannot hold (too large, infinite or NaN)",
+            f"{name} has values that {holder} cannot hold (too large, infinite or NaN)",
             where=[str(file)],
-            hint="a bf16 or f32 scheme holds larger values; NaN means that the checkpoint is damaged",
+            hint=f"{larger} holds larger values; NaN means that the checkpoint is damaged",
         )
 
 

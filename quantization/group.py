@@ -60,11 +60,11 @@ def encode_rows(
     """As ``encode`` for a weight of ``shape``; blocks() yields it in pieces of consecutive rows [..., K].
 
     importance: float32 [K], importances of the inputs, for a scheme with searched scales. Raises ValueError for NaN,
-    infinities and values that overflow the model dtype.
+    infinities, and values that overflow the model dtype or the scheme's scales.
     """
-    made, not_finite = _encode(blocks, shape, scheme, layout, importance)
-    if not_finite:
-        raise ValueError(f"a weight that {scheme.model_dtype} cannot hold")
+    made, too_large = _encode(blocks, shape, scheme, layout, importance)
+    if too_large:
+        raise ValueError(f"a weight that {scheme.name if scheme.byte_scales else scheme.model_dtype} cannot hold")
     return made
 
 
@@ -98,7 +98,7 @@ def scale_values(stored: np.ndarray, scheme: Scheme) -> np.ndarray:
 
 
 def stored_scales(scales: np.ndarray, scheme: Scheme) -> np.ndarray:
-    """Scales in model_dtype as they are stored; with one byte, they have to be positive and rounded."""
+    """Scales in model_dtype as they are stored; with one byte, they have to be rounded."""
     return byte_scales.to_bytes(scales) if scheme.byte_scales else scales
 
 
@@ -143,13 +143,13 @@ def row_slices(rows: np.ndarray) -> Iterator[np.ndarray]:
 def _encode(
     blocks: Blocks, shape: tuple[int, ...], scheme: Scheme, layout: str, importance: np.ndarray | None = None
 ) -> tuple[dict[str, np.ndarray], bool]:
-    """Codes and scales, and whether a weight was NaN or infinite."""
+    """Codes and scales, and whether a weight was NaN, infinite or too large for the scheme."""
     by_group = None if importance is None else _padded_groups(importance[None], scheme, np.dtype(np.float32))
     outputs, inputs = prod(shape[:-1]), shape[-1]
     words = np.empty((outputs, scheme.words(inputs)), np.uint32)
     scales = np.empty((outputs, scheme.groups(inputs)), model_dtype(scheme))
     compiled = outputs * inputs >= COMPILED_ELEMENTS and inputs % scheme.group == 0
-    start, not_finite = 0, False
+    start, too_large = 0, False
     for block in blocks():
         kernel = _kernel(scheme, block.dtype.name, layout, by_group) if compiled else None
         for rows in row_slices(block.reshape(prod(block.shape[:-1]), inputs)):
@@ -157,11 +157,11 @@ def _encode(
             done = None if kernel is None else _encode_compiled(kernel, rows, scheme, words[part], scales[part])
             if done is None:
                 done = _encode_block(rows, scheme, layout, by_group, words[part], scales[part])
-            not_finite |= done
+            too_large |= done
             start = part.stop
     made = (words, stored_scales(scales, scheme))
     q_weight, q_scale = (laid_out(array.reshape(*shape[:-1], -1), layout) for array in made)
-    return {"q_weight": q_weight, "q_scale": q_scale}, not_finite
+    return {"q_weight": q_weight, "q_scale": q_scale}, too_large
 
 
 def _swapped(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -195,14 +195,16 @@ def _encode_block(
     words: np.ndarray,
     scales: np.ndarray,
 ) -> bool:
-    """Fill words and scales; returns whether a weight was NaN or infinite. importance: [groups of a row, group]."""
+    """Fill words and scales; returns whether a weight was NaN, infinite or too large for the scheme.
+
+    importance: [groups of a row, group].
+    """
     groups = _padded_groups(rows, scheme)
     with np.errstate(all="ignore"):
         largest, finite = _largest(groups)
         if scheme.search and finite:
             codes, found = search(groups, scheme, importance)
             scales[:] = found.reshape(scales.shape)
-            _make_positive(codes, scales, scheme)
         else:
             exact = largest / np.float32(scheme.zero_point)
             scales[:] = exact.reshape(scales.shape)
@@ -211,7 +213,7 @@ def _encode_block(
     codes = codes.reshape(len(rows), -1)
     codes[:, rows.shape[1] :] = 0
     words[:] = pack(codes, scheme)
-    return not finite
+    return not finite or bool((largest > scheme.largest_weight).any())
 
 
 def _encode_compiled(
@@ -224,20 +226,9 @@ def _encode_compiled(
     top, infinity = int(largest.max(initial=0)), kernels.INFINITY_BITS[scheme.model_dtype]
     if top > infinity:
         return None
-    _make_positive(codes.reshape(-1, scheme.group), scales, scheme)
     words[:] = pack(codes, scheme)
-    return top == infinity
-
-
-def _make_positive(codes: np.ndarray, scales: np.ndarray, scheme: Scheme) -> None:
-    """Negate negative scales, in place, and mirror the codes of their groups, if scales are stored without a sign.
-
-    codes: [groups, group]. The codebook is symmetric, so that weights stay as they are.
-    """
-    if scheme.byte_scales:
-        negative = np.signbit(scales).reshape(-1)
-        codes[negative] = np.uint8(scheme.max_code) - codes[negative]
-        np.abs(scales, out=scales)
+    too_large = scheme.byte_scales and np.uint16(top).view(np.float16) > scheme.largest_weight
+    return top == infinity or bool(too_large)
 
 
 def _padded_groups(rows: np.ndarray, scheme: Scheme, dtype: np.dtype | None = None) -> np.ndarray:

@@ -36,8 +36,7 @@ class Scheme:
     float8_inputs: whether inputs of matmuls are also rounded to ``storage_dtype``, with scales that are measured on a
         text ("fp8") or stored in the checkpoint ("block").
     values: the codebook, an integer level in [-128, 127] for each code; without one, levels are code - zero_point.
-    byte_scales: whether scales are positive and take one byte (``mlc_compiler/tir/byte_scales.py``); the codebook is
-        then symmetric.
+    byte_scales: whether scales take one byte (``mlc_compiler/tir/byte_scales.py``).
     parts: (shell pattern of layer paths, or a role; name of the scheme for these layers). The first match is
         used. Roles: HEAD is an output head or a tied embedding table; TABLE is any other embedding table.
     """
@@ -83,6 +82,11 @@ class Scheme:
     def plain_level(self) -> int:
         """The level of a group's largest weight if its scale is not searched."""
         return max(self.values, default=self.zero_point)
+
+    @property
+    def largest_weight(self) -> float:
+        """The largest magnitude of a weight that the scales can represent, for scales of one byte."""
+        return byte_scales.largest_value() * self.plain_level if self.byte_scales else float("inf")
 
     @property
     def measures_inputs(self) -> bool:
@@ -144,11 +148,24 @@ IQ4_NL = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 1
 E2M1 = (-12, -8, -6, -4, -3, -2, -1, 0, 0, 1, 2, 3, 4, 6, 8, 12)
 """Twice the values of E2M1, the 4-bit float of MXFP4 and NVFP4 (OCP 2023, "Microscaling Formats (MX)", 5.3.3)."""
 
-LEVELS4 = (-127, -99, -76, -57, -41, -28, -16, -5, 5, 16, 28, 41, 57, 76, 99, 127)
-"""Symmetric levels 127 sinh(1.75 x) / sinh(1.75) with x evenly from -1 to 1: denser around 0, as IQ4_NL's."""
-
-LEVELS3, LEVELS2 = (-127, -76, -42, -13, 13, 42, 76, 127), (-127, -35, 35, 127)
-"""Symmetric levels with the least squared error of normally distributed weights in groups of 32 and 16."""
+# fmt: off
+LEVELS: dict[int, tuple[int, ...]] = {
+    2: (-81, -15, 42, 127),
+    3: (-91, -52, -25, -2, 21, 47, 79, 127),
+    4: (-105, -80, -62, -46, -33, -21, -10, 0, 10, 21, 33, 46, 60, 77, 98, 127),
+    5: (
+        -119, -100, -89, -79, -69, -60, -52, -44, -38, -32, -26, -21, -15, -10, -5, 0, 5, 10, 15, 20, 26, 32, 38,
+        45, 52, 60, 68, 77, 86, 99, 111, 127,
+    ),
+    6: (
+        -123, -115, -104, -98, -92, -86, -81, -77, -72, -68, -63, -59, -55, -51, -48, -44, -41, -38, -34, -31, -28,
+        -26, -23, -20, -17, -15, -12, -10, -7, -5, -3, 0, 2, 5, 7, 10, 12, 15, 17, 20, 23, 26, 29, 32, 35, 38, 41,
+        45, 48, 52, 56, 60, 64, 68, 72, 78, 84, 89, 94, 101, 107, 112, 118, 127,
+    ),
+}
+# fmt: on
+"""Codebooks by bits, for scales of one byte (``benchmarks/fit_codebooks.py``): denser around 0. The two ends differ;
+the sign of a scale decides which of them is that of the positive weights."""
 
 _FP4 = Scheme("q4f16_mxfp4", "group", "float16", 4, 32, rounding="float32", search=True, values=E2M1)
 _NL = Scheme("q4f16_nl", "group", "float16", 4, 32, rounding="float32", search=True, values=IQ4_NL)
@@ -168,9 +185,12 @@ SCHEMES = {
         Scheme("q4f16_3", "group", "float16", 4, 32, rounding="float32", search=True),
         Scheme("q5f16_3", "group", "float16", 5, 32, rounding="float32", search=True),
         Scheme("q6f16_3", "group", "float16", 6, 32, rounding="float32", search=True),
-        replace(_NL, name="q2f16_nl", bits=2, group=16, values=LEVELS2, byte_scales=True),
-        replace(_NL, name="q3f16_nl", bits=3, values=LEVELS3, byte_scales=True),
-        replace(_NL, name="q4f16_nl8", values=LEVELS4, byte_scales=True),
+        *(
+            replace(
+                _NL, name=f"q{bits}f16_nl8", bits=bits, group=16 if bits == 2 else 32, values=levels, byte_scales=True
+            )
+            for bits, levels in LEVELS.items()
+        ),
         _NL,
         _FP4,
         replace(_FP4, name="q4f16_nvfp4", group=16),

@@ -1,8 +1,13 @@
-"""Lookups of bytes in a table of at most 16, by the byte shuffles of x86-64 (``vpshufb``) and AArch64 (``tbl``)."""
+"""Lookups of bytes in tables of at most 64, by the byte shuffles of x86-64 and AArch64.
+
+``vpshufb`` and ``tbl`` with one register read 16 entries, ``tbl`` with two and four registers 32 and 64, ``vpermb`` 64.
+On x86-64 without ``vpermb``, larger tables are read in parts of 16, of which the index selects one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import zip_longest
 
 from ..target import Target
@@ -12,36 +17,75 @@ from .values import I8, constant, i32, intrinsic, lanes_of
 LOOKUP_BYTES = "lookup_bytes"
 """``lookup_bytes(x, t0, t1, ...)``, all uint32: each byte i of x becomes byte i of the constants t, low bytes first."""
 
-TABLE_BYTES = 16
+PART_BYTES = 16
 X86_SHUFFLES = (
     (64, "avx512bw", "llvm.x86.avx512.pshuf.b.512"),
     (32, "avx2", "llvm.x86.avx2.pshuf.b"),
 )
-AARCH64_SHUFFLE = "llvm.aarch64.neon.tbl1.v16i8"
+X86_PERMUTE = (64, "avx512vbmi", "llvm.x86.avx512.permvar.qi.512")
+AARCH64_SHUFFLES = {count: f"llvm.aarch64.neon.tbl{count}.v16i8" for count in (1, 2, 4)}
+"""By the number of registers with the table."""
+
+Shuffle = Callable[[ll.IRBuilder, ll.Value, Sequence[int]], ll.Value]
+"""Looks up a vector of byte indices in a table."""
 
 
 def lookup_bytes(b: ll.IRBuilder, x: ll.Value, words: Sequence[int], target: Target | None) -> ll.Value:
-    """Emit ``LOOKUP_BYTES``: by a byte shuffle if the target has one that fits, else by comparisons.
+    """Emit ``LOOKUP_BYTES``: by byte shuffles if the target has ones that fit, else by comparisons.
 
     x: uint32, scalar or vector, whose bytes are less than 4 * len(words).
     """
     table = [word >> (8 * byte) & 255 for word in words for byte in range(4)]
-    table += [0] * (TABLE_BYTES - len(table))
-    lanes = lanes_of(x)
-    size = next((s for s, isa, _ in X86_SHUFFLES if target and target.has(isa) and 4 * lanes % s == 0), 0)
-    if target is not None and target.arch == "aarch64" and 4 * lanes % TABLE_BYTES == 0:
-        size = TABLE_BYTES
-    if not size or len(table) > TABLE_BYTES:
+    count = next((n for n in AARCH64_SHUFFLES if len(table) <= n * PART_BYTES), 0)
+    table += [0] * (count * PART_BYTES - len(table))
+    lanes = 4 * lanes_of(x)
+    size, shuffle = _shuffle(target, lanes, len(table)) if count and target is not None else (0, None)
+    if shuffle is None:
         return _compared(b, x, words)
-    name = next((name for s, _, name in X86_SHUFFLES if s == size), AARCH64_SHUFFLE)
-    indices = b.bitcast(x, ll.VectorType(I8, 4 * lanes))
-    parts = [_shuffled(b, name, _part(b, indices, start, size), table) for start in range(0, 4 * lanes, size)]
-    return b.bitcast(_part(b, _joined(b, parts), 0, 4 * lanes), x.type)
+    indices = b.bitcast(x, ll.VectorType(I8, lanes))
+    parts = [shuffle(b, _part(b, indices, start, size), table) for start in range(0, lanes, size)]
+    return b.bitcast(_part(b, _joined(b, parts), 0, lanes), x.type)
 
 
-def _shuffled(b: ll.IRBuilder, name: str, indices: ll.Value, table: Sequence[int]) -> ll.Value:
-    held = ll.Constant(indices.type, list(table) * (lanes_of(indices) // TABLE_BYTES))
+def _shuffle(target: Target, lanes: int, table: int) -> tuple[int, Shuffle | None]:
+    """The number of indices, a divisor of ``lanes``, and the lookup for a table of ``table`` bytes; or (0, None)."""
+    if target.arch == "aarch64" and lanes % PART_BYTES == 0:
+        return PART_BYTES, _of_registers
+    size, isa, name = X86_PERMUTE
+    if table > PART_BYTES and target.has(isa) and lanes % size == 0:
+        return size, partial(_permuted, name=name)
+    for size, isa, name in X86_SHUFFLES:
+        if target.has(isa) and lanes % size == 0:
+            return size, partial(_of_parts, name=name)
+    return 0, None
+
+
+def _of_registers(b: ll.IRBuilder, indices: ll.Value, table: Sequence[int]) -> ll.Value:
+    parts = [ll.Constant(indices.type, table[i : i + PART_BYTES]) for i in range(0, len(table), PART_BYTES)]
+    return intrinsic(b, AARCH64_SHUFFLES[len(parts)], [*parts, indices], indices.type)
+
+
+def _permuted(b: ll.IRBuilder, indices: ll.Value, table: Sequence[int], name: str) -> ll.Value:
+    held = ll.Constant(indices.type, [*table, *[0] * (lanes_of(indices) - len(table))])
     return intrinsic(b, name, [held, indices], indices.type)
+
+
+def _of_parts(b: ll.IRBuilder, indices: ll.Value, table: Sequence[int], name: str) -> ll.Value:
+    """Look up the low four bits of the indices in each part of the table; comparisons select the part."""
+    repeated = lanes_of(indices) // PART_BYTES
+    *parts, found = (
+        intrinsic(
+            b,
+            name,
+            [ll.Constant(indices.type, list(table[i : i + PART_BYTES]) * repeated), indices],
+            indices.type,
+        )
+        for i in range(0, len(table), PART_BYTES)
+    )
+    for i in range(len(parts) - 1, -1, -1):
+        below = b.icmp_unsigned("<", indices, constant(I8, (i + 1) * PART_BYTES, lanes_of(indices)))
+        found = b.select(below, parts[i], found)
+    return found
 
 
 def _part(b: ll.IRBuilder, value: ll.Value, start: int, size: int) -> ll.Value:

@@ -19,7 +19,6 @@ from tests.toolchain.hf_from_gguf import hf_config, hf_tensors
 
 EXPERTS = {"gate": "gate.weight", "e1_e3": "experts.gate_up_proj", "e2": "experts.down_proj"}
 GROUP = 32
-PLAIN_LEVELS = tuple(range(-7, 9))
 
 
 def logits(model: PreTrainedModel, ids: Iterable[int], *, half_cache: bool = False) -> np.ndarray:
@@ -51,32 +50,33 @@ def from_gguf(path: Path) -> PreTrainedModel:
 
 
 def from_folder(
-    config: PretrainedConfig, folder: Path, levels: tuple[int, ...] = PLAIN_LEVELS, group: int = GROUP
+    config: PretrainedConfig, folder: Path, books: Mapping[int, tuple[int, ...]] = {}, group: int = GROUP
 ) -> PreTrainedModel:
-    """The model with the dequantized weights of a converted folder. levels: values of the 4-bit codes. group: inputs
+    """The model with the dequantized weights of a converted folder. books: values of codes by their bits. group: inputs
     with one scale."""
     stored = TensorCache(folder)
     tensors: dict[str, np.ndarray] = {}
     for name in stored.records:
         if name.endswith(".q_weight"):
             path = name.removesuffix("q_weight")
-            weight = decoded(stored.read(name), stored.read(f"{path}q_scale"), levels, group)
+            weight = decoded(stored.read(name), stored.read(f"{path}q_scale"), books, group)
             tensors |= hf_parts(f"{path}weight", weight, config)
         elif not name.endswith(".q_scale"):
             tensors |= hf_parts(name, stored.read(name).astype(np.float32), config)
     return holding(config, tensors)
 
 
-def decoded(words: np.ndarray, scales: np.ndarray, levels: tuple[int, ...], group: int) -> np.ndarray:
+def decoded(words: np.ndarray, scales: np.ndarray, books: Mapping[int, tuple[int, ...]], group: int) -> np.ndarray:
     """float32 [..., K up to a whole group] of codes uint32 [..., words].
 
-    levels are those of codes of their number; of other codes, the middle one stands for 0. Scales of one byte are the
-    upper bits of a positive float16, below its sign.
+    Of codes without a book, the middle one stands for 0. Scales of one byte are a sign and a float16's bits, divided
+    by 96.
     """
     bits = 32 * words.shape[-1] // scales.shape[-1] // group
-    if scales.dtype == np.uint8:
-        scales = (scales.astype(np.uint16) << 7).view(np.float16)
-    table = np.array(levels if 1 << bits == len(levels) else np.arange(1 << bits) - (1 << bits - 1) + 1, np.float32)
+    if scales.dtype == np.int8:
+        magnitudes = ((scales & 127).astype(np.uint16) * 96).view(np.float16)
+        scales = np.where(scales < 0, -magnitudes, magnitudes)
+    table = np.array(books.get(bits, np.arange(1 << bits) - (1 << bits - 1) + 1), np.float32)
     codes = stored_codes(words.reshape(-1, words.shape[-1]), bits, group).reshape(*words.shape[:-1], -1)
     return table[codes] * np.repeat(scales.astype(np.float32), group, axis=-1)
 

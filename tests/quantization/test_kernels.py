@@ -74,7 +74,9 @@ def test_schemes_without_a_kernel():
     assert encode_kernel(SCHEMES["q4f16_1"], "float64", "NK") is None
 
 
-@pytest.mark.parametrize("name", ["q4f16_3", "q4f16_nl", "q4f16_nvfp4", "q6f16_3", "q4f16_nl8", "q3f16_nl", "q2f16_nl"])
+@pytest.mark.parametrize(
+    "name", ["q4f16_3", "q4f16_nl", "q4f16_nvfp4", "q6f16_3", "q4f16_nl8", "q3f16_nl8", "q2f16_nl8"]
+)
 def test_compiled_and_numpy_weigh_alike(name, monkeypatch):
     scheme, made = SCHEMES[name], []
     w = weights(160, infinite=False).astype(np.float32)

@@ -13,7 +13,7 @@ from tests.compiler.backends.expert_matmuls import stored_and_decoded
 
 EXPERTS, K, N, TABLE = 5, 72, 33, 11
 IDS, CHOSEN = np.array([3, 0, 10, 7], np.int32), np.array([4, 0, 4, 2], np.int32)
-SCHEMES = ("q0f32", "q4f32_1", "q4f16_1", "q4f16_0", "q3f16_1", "q3f16_nl", "e4m3_e4m3_f16", "e5m2_e5m2_f16")
+SCHEMES = ("q0f32", "q4f32_1", "q4f16_1", "q4f16_0", "q3f16_1", "q3f16_nl8", "e4m3_e4m3_f16", "e5m2_e5m2_f16")
 
 
 class Toy(nn.Module):

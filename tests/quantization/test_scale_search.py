@@ -65,7 +65,15 @@ def test_the_documented_error_of_the_codebook():
 
 @pytest.mark.parametrize(
     ("name", "error"),
-    [("q5f16_3", 0.040), ("q6f16_3", 0.020), ("q4f16_nl8", 0.080), ("q3f16_nl", 0.161), ("q2f16_nl", 0.313)],
+    [
+        ("q5f16_3", 0.040),
+        ("q6f16_3", 0.020),
+        ("q6f16_nl8", 0.020),
+        ("q5f16_nl8", 0.038),
+        ("q4f16_nl8", 0.075),
+        ("q3f16_nl8", 0.154),
+        ("q2f16_nl8", 0.284),
+    ],
 )
 def test_the_documented_errors_of_more_bits(name, error):
     scheme, weights = SCHEMES[name], np.random.default_rng(2).standard_normal((256, 1024)).astype(np.float16)

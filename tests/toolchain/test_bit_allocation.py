@@ -13,7 +13,15 @@ def layers(kind, numbers):
 
 
 @pytest.mark.parametrize(
-    ("name", "bits"), [("q4f16_nl8", 4.25), ("q4f16_nl", 4.5), ("q5f16_3", 5.5), ("q6f16_3", 6.5), ("q8f16_1", 8.5)]
+    ("name", "bits"),
+    [
+        ("q2f16_nl8", 2.5),
+        ("q3f16_nl8", 3.25),
+        ("q4f16_nl", 4.5),
+        ("q5f16_nl8", 5.25),
+        ("q6f16_3", 6.5),
+        ("q8f16_1", 8.5),
+    ],
 )
 def test_bits_of_a_weight(name, bits):
     assert bits_per_weight(SCHEMES[name]) == bits
@@ -21,11 +29,11 @@ def test_bits_of_a_weight(name, bits):
 
 def test_bits_go_where_they_reduce_the_divergence_most():
     units = [Unit(("a",), 1000, 0.1), Unit(("b",), 1000, 0.05), Unit(("c",), 8000, 0.1)]
-    chosen = [[s.name for s in allocate(units, BASE, extra)] for extra in (999, 1000, 2000, 3000)]
+    chosen = [[s.name for s in allocate(units, BASE, extra)] for extra in (749, 750, 1500, 2500)]
     assert chosen[0] == ["q4f16_nl"] * 3
-    assert chosen[1] == ["q5f16_3", "q4f16_nl", "q4f16_nl"]
-    assert chosen[2] == ["q5f16_3", "q5f16_3", "q4f16_nl"]
-    assert chosen[3] == ["q6f16_3", "q5f16_3", "q4f16_nl"]
+    assert chosen[1] == ["q5f16_nl8", "q4f16_nl", "q4f16_nl"]
+    assert chosen[2] == ["q5f16_nl8", "q5f16_nl8", "q4f16_nl"]
+    assert chosen[3] == ["q6f16_nl8", "q5f16_nl8", "q4f16_nl"]
 
 
 def test_no_more_bits_are_spent_than_there_are():

@@ -71,7 +71,12 @@ def test_a_dry_run_finds_a_full_disk(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("scheme", [name for name, scheme in SCHEMES.items() if scheme.kind in ("none", "group", "ft")])
 @pytest.mark.parametrize("output_format", ["mlc", "safetensors"])
 def test_a_dry_run_reports_the_exact_size(scheme, output_format, tmp_path, monkeypatch):
-    arguments = [str(SOURCE), "--quantization", scheme, "--output-format", output_format, "--json", "-o"]
+    def small(tensors, config):  # scales of one byte do not hold the largest of these weights, 700
+        name = "model.layers.0.self_attn.q_proj.weight"
+        tensors[name] = np.clip(tensors[name], -15, 15)
+
+    source = checkpoint(tmp_path / "source", small) if SCHEMES[scheme].byte_scales else SOURCE
+    arguments = [str(source), "--quantization", scheme, "--output-format", output_format, "--json", "-o"]
     told = []
     for extra in (["--dry-run"], []):
         with monkeypatch.context() as patch:
@@ -274,6 +279,16 @@ def test_values_that_the_dtype_cannot_hold_are_an_error(name, value, tmp_path):
         convert_weight(options(tmp_path / "out", source=source))
     assert caught.value.where == (str(source / "model.safetensors"),)
     assert not (tmp_path / "out" / "tensor-cache.json").exists()
+
+
+def test_values_beyond_the_largest_scale_are_an_error(tmp_path):
+    def spoil(tensors, config):
+        tensors["lm_head.weight"].flat[5] = 16
+
+    source = checkpoint(tmp_path / "source", spoil)
+    with pytest.raises(MLCError, match=r"lm_head.weight has values that q3f16_nl8 cannot hold") as caught:
+        convert_weight(options(tmp_path / "out", source=source, quantization="q3f16_nl8"))
+    assert "q4f16_nl" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(

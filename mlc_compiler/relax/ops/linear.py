@@ -90,7 +90,7 @@ def dequantize(
 
     q: uint32 [..., N, words] with ``32 // bits`` codes per word, the first in the lowest bits, or in two bit planes,
     see ``tir/code_words.py``; scale: [..., N, groups], one per ``group`` codes, floats or
-    uint8 as in ``tir/byte_scales.py``. Layout "KN": both are transposed
+    int8 as in ``tir/byte_scales.py``. Layout "KN": both are transposed
     ([words, N] and [groups, N]). values: a codebook, one integer in [-128, 127] per code: elements are
     ``values[code] * scale``. Returns [..., N, k] in ``dtype``, computed in that dtype.
     """
@@ -145,7 +145,9 @@ def _code(words: CodeWords, load: Callable[[PrimExpr], PrimExpr], j: PrimExpr) -
 def _weight(code: PrimExpr, values: tuple[int, ...], zero_point: int) -> PrimExpr:
     if not values:
         return code - zero_point
-    weight = const(values[-1], "int32")
-    for i in range(len(values) - 2, -1, -1):
-        weight = te.select(code <= i, const(values[i], "int32"), weight)
-    return weight
+    words = [int.from_bytes(bytes(v & 255 for v in values[i : i + 4]), "little") for i in range(0, len(values), 4)]
+    word = const(words[-1], "uint32")
+    for i in range(len(words) - 2, -1, -1):
+        word = te.select(code < 4 * (i + 1), const(words[i], "uint32"), word)
+    entry = te.cast((word >> te.cast((code & 3) * 8, "uint32")) & 255, "int32")
+    return (entry ^ 128) - 128

@@ -37,7 +37,7 @@ def check(case: Case, target: str = "cpu") -> None:
         "q0f32",
         "q0f16",
         "q0bf16",
-        "q2f16_nl",
+        "q2f16_nl8",
         "q3f16_1",
         "q4f16_0",
         "q4f16_1",

@@ -12,6 +12,7 @@ from mlc_compiler.backends.cpu.quantized.matmuls import MIN_MAGNITUDE
 from mlc_compiler.ir.expr import Var
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.target import Target
+from quantization.schemes import LEVELS
 from tests.compiler.backends.cpu.dot_products import dots, operands
 from tests.compiler.schedules.meaning import random_arguments, scheduled
 from tests.compiler.schedules.test_matmul import bias_and_residual, quantized
@@ -23,6 +24,9 @@ TARGETS = {
     for name in ("x86-64-v3", "alderlake", "znver4", "neoverse-n1", "neoverse-v1")
     if all(HERE.has(feature) for feature in Cpu.of(Target(f"cpu:{name}")).isa)
 }
+
+
+BOOKS = [Codes(bits, values=LEVELS[bits]) for bits in (3, 5, 6)]
 
 
 def test_some_instruction_is_tested() -> None:
@@ -41,8 +45,8 @@ def test_dot_products_are_exact(row: DotProduct) -> None:
 @pytest.mark.parametrize("activation_bits", [8, 16])
 @pytest.mark.parametrize(
     "codes",
-    [Codes(), Codes(8), Codes(3, 40), Codes(6), Codes(layout="KN"), Codes(values=NORMAL_FLOAT)],
-    ids=["4", "8", "3", "6", "KN", "book"],
+    [Codes(), Codes(8), Codes(3, 40), Codes(6), Codes(layout="KN"), Codes(values=NORMAL_FLOAT), *BOOKS],
+    ids=["4", "8", "3", "6", "KN", "book", *(f"book{codes.bits}" for codes in BOOKS)],
 )
 def test_machine_code(codes: Codes, activation_bits: int, to: Target) -> None:
     """Random codes; then the maximum and minimum codes with activations of maximum magnitude."""
