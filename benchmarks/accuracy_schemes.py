@@ -69,8 +69,7 @@ def decoded(conversion: Conversion) -> Iterator[tuple[str, np.ndarray]]:
     for task, converted in conversion.stream().run(conversion.tasks):
         array, form, shape = converted.arrays[0], task.format, task.production.shape
         if form is not None:
-            kinds = [output.name.rpartition(".")[2] for output in task.outputs]
-            made = dict(zip(kinds, converted.arrays, strict=True))
+            made = dict(zip(task.kinds, converted.arrays, strict=True))
             array = np.concatenate(list(codec(form.scheme).decode_rows(made, form.scheme, shape, form.layout)))
         yield from by_source(task.production.value, array, conversion.reader)
 

@@ -20,12 +20,18 @@ _SAMPLE = np.random.default_rng(0).standard_normal((64, 1280)).astype(np.float16
 class Unit:
     """A group of parameters that share a scheme.
 
-    elements: total number of elements. divergence: in nats, measured by ``mlc_toolchain.sensitivity``.
+    elements: total number of elements. divergence: in nats, measured by ``mlc_toolchain.sensitivity``. rows: the unit
+    consists of these rows of a single parameter; None for all of them.
     """
 
     names: tuple[str, ...]
     elements: int
     divergence: float
+    rows: slice | None = None
+
+    def described(self, name: str) -> str:
+        """A parameter's name with the rows."""
+        return name if self.rows is None else f"{name}[{self.rows.start}:{self.rows.stop}]"
 
 
 def allocate(units: Sequence[Unit], base: Scheme, extra_bits: float) -> list[Scheme]:
@@ -59,10 +65,14 @@ def bits_per_weight(scheme: Scheme) -> float:
 
 def mixture_parts(units: Sequence[Unit], schemes: Sequence[Scheme], base: Scheme) -> list[tuple[str, str]]:
     """The parts (path or pattern, scheme) of a mixture; layers that differ only in numbers share a pattern."""
-    chosen = {
-        name.removesuffix(".weight"): s.name for unit, s in zip(units, schemes, strict=True) for name in unit.names
-    }
+    chosen: dict[str, str] = {}
     parts: list[tuple[str, str]] = []
+    for unit, scheme in zip(units, schemes, strict=True):
+        paths = [name.removesuffix(".weight") for name in unit.names]
+        if unit.rows is not None:
+            parts.append((f"{paths[0]}[:{unit.rows.stop}]", scheme.name))
+        else:
+            chosen |= dict.fromkeys(paths, scheme.name)
     for pattern, paths in _alike(chosen).items():
         together = {chosen[path] for path in paths}
         fits_no_other = sum(fnmatchcase(path, pattern) for path in chosen) == len(paths)

@@ -118,7 +118,13 @@ def _chosen_mixture(
     units = measured_units(model, coarse, ids, progress)
     schemes = allocate(units, base, (bits - plain.bits_per_parameter) * plain.source_elements)
     rows = [
-        MixtureRow(unit.names[0], unit.names[-1], scheme.name, bits_per_weight(scheme), unit.divergence)
+        MixtureRow(
+            unit.described(unit.names[0]),
+            unit.described(unit.names[-1]),
+            scheme.name,
+            bits_per_weight(scheme),
+            unit.divergence,
+        )
         for unit, scheme in zip(units, schemes, strict=True)
     ]
     parts = mixture_parts(units, schemes, base)

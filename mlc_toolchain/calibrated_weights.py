@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from mlc_errors import MLCError
 from model_zoo.weight_map import Production
-from quantization import error_feedback, fp8, group
+from quantization import error_feedback, fp8, group, rows
 from quantization.rewrite import WeightFormat
 
 
@@ -57,6 +58,8 @@ def encode_calibrated(
     With float8 inputs, the codes are those of ``fp8``, and a scale of the inputs is added.
     Raises ValueError for weights that overflow float16, MLCError for float8 inputs that were not measured.
     """
+    if form.scheme.kind == "rows":
+        return _encode_ranges(blocks, production, form, calibration)
     if form.scheme.measures_inputs:
         scale = _input_scale(production, form, calibration)
         return fp8.encode_rows(blocks, production.shape, form.scheme, form.layout, scale)
@@ -68,6 +71,17 @@ def encode_calibrated(
     rows = np.concatenate([block.reshape(-1, shape[-1]) for block in blocks()])
     made = error_feedback.encode(rows, products, scheme)
     return {kind: group.laid_out(array.reshape(*shape[:-1], -1), form.layout) for kind, array in made.items()}
+
+
+def _encode_ranges(
+    blocks: group.Blocks, production: Production, form: WeightFormat, calibration: Calibration
+) -> dict[str, np.ndarray]:
+    made: dict[str, np.ndarray] = {}
+    for i, (of, part) in enumerate(form.scheme.of_rows(production.shape[0])):
+        own = replace(production, shape=(of.stop - of.start, *production.shape[1:]))
+        encoded = encode_calibrated(partial(rows.in_range, blocks, of), own, replace(form, scheme=part), calibration)
+        made |= {rows.part_name(i, kind): array for kind, array in encoded.items()}
+    return made
 
 
 def _input_scale(production: Production, form: WeightFormat, calibration: Calibration) -> float:

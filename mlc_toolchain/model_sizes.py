@@ -12,6 +12,7 @@ from mlc_errors import UsageError
 from mlc_toolchain.conversion_plan import ModelWeights, describe_model
 from mlc_toolchain.readers.base import DTYPES
 from model_zoo import registry
+from quantization.codecs import codec
 from quantization.schemes import Scheme
 
 LOG = logging.getLogger(__name__)
@@ -129,9 +130,7 @@ def _weight_bytes(weights: ModelWeights, scheme: Scheme) -> int:
         if name not in weights.quantized:
             total += prod(shape) * DTYPES[weights.dtypes[name]].itemsize
             continue
-        *rows, inputs = shape
-        stored = weights.quantized[name].scheme
-        words, groups = stored.words(inputs), stored.groups(inputs)
-        code_bytes, scale_bytes = (DTYPES[dtype].itemsize for dtype in (stored.storage_dtype, stored.scale_dtype))
-        total += prod(rows) * (words * code_bytes + groups * scale_bytes)
+        form = weights.quantized[name]
+        tensors = codec(form.scheme).tensors(shape, form.scheme, form.layout).values()
+        total += sum(prod(stored) * DTYPES[dtype].itemsize for stored, dtype in tensors)
     return total

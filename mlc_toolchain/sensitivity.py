@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 
@@ -19,8 +20,12 @@ from mlc_toolchain.progress import Progress, Step, silent
 from model_zoo.weight_map import Shape
 from quantization import group
 from quantization.rewrite import WeightFormat
+from quantization.schemes import HEAD
 
 LOGITS_BYTES = 32 << 20  # of all tokens; several arrays of that size exist at a time
+HEAD_SHARES = (32, 8, 2)
+"""Ranges of an output head end at the V / 32-th token, and so on: the ids of frequent tokens are low (``rows``)."""
+ROWS = 256  # rows of ranges are multiples of it, as matmuls compute several together
 RANGES = 8
 """Number of ranges of layers that are measured; kinds of weights differ more than neighbouring layers do."""
 OUTSTANDING = 1.5
@@ -39,10 +44,19 @@ class CoarseWeights:
     def _cache(self) -> TensorCache:
         return TensorCache(self.folder)
 
-    def elements(self, name: str) -> int:
-        """The number of stored codes, including padding of groups."""
+    def elements(self, name: str, rows: slice | None = None) -> int:
+        """The number of stored codes of all or some rows, including padding of groups."""
         *outer, inputs = self.shapes[name]
-        return prod(outer) * self.formats[name].scheme.words(inputs) * 32 // self.formats[name].scheme.bits
+        outputs = prod(outer) if rows is None else rows.stop - rows.start
+        return outputs * self.formats[name].scheme.words(inputs) * 32 // self.formats[name].scheme.bits
+
+    def ranges(self, name: str) -> list[slice]:
+        """The ranges of rows of an output head that are measured on their own; none for other weights."""
+        outputs = self.shapes[name][0]
+        stops = [outputs // share // ROWS * ROWS for share in HEAD_SHARES]
+        if (self.formats[name].role, self.formats[name].layout) != (HEAD, "NK") or not stops[0]:
+            return []
+        return [slice(*ends) for ends in pairwise([0, *stops, outputs])]
 
     def as_eight_bits(self, name: str) -> dict[str, np.ndarray]:
         """The weight requantized to ``SCHEME`` (8 bits), whose rounding is small compared with the coarse scheme's."""
@@ -61,7 +75,8 @@ class CoarseWeights:
 def measured_units(
     model: CalibratedModel, coarse: CoarseWeights, ids: Sequence[int], progress: Progress = silent
 ) -> list[Unit]:
-    """The quantized parameters of a model in units of one kind and consecutive layers, with their divergences.
+    """The quantized parameters of a model in units with their divergences: consecutive layers of one kind, or rows of
+    an output head.
 
     The divergence is the mean Kullback-Leibler divergence, in nats, of the next token's distribution from that of the
     model with 8-bit weights, over the first token ids, as many as LOGITS_BYTES of logits allow.
@@ -70,10 +85,11 @@ def measured_units(
     alike = list(kinds(model.names).values())
     with model.decoder(lambda logits, _: [logits()]) as decoder:
         ids = ids[: min(PART, max(1, LOGITS_BYTES // (4 * decoder.spec.vocab_size)))]
-        exact = _log_probabilities(decoder, ids)
+        measure = _Measurement(decoder, TensorCache(model.folder), coarse, ids, _log_probabilities(decoder, ids))
         for number, names in enumerate(alike):
             progress(Step("measure", number, len(alike), "kinds of weights", detail=names[0]))
-            units += _of_kind(names, lambda part: _measured(decoder, coarse, part, ids, exact))
+            ranges = coarse.ranges(names[0])
+            units += [measure(tuple(names), rows) for rows in ranges] if ranges else _of_kind(names, measure)
         progress(Step("measure", len(alike), len(alike), "kinds of weights"))
     return units
 
@@ -90,26 +106,45 @@ def _of_kind(names: Sequence[str], measure: Callable[[tuple[str, ...]], Unit]) -
             yield unit
 
 
-def _measured(
-    decoder: Decoder, coarse: CoarseWeights, names: tuple[str, ...], ids: Sequence[int], exact: np.ndarray
-) -> Unit:
-    """Measure the divergence with coarse weights for these parameters; returns their unit."""
-    table, specs = decoder.params.table, decoder.spec.params
-    changed: dict[int, Array] = {}
-    for name in names:
-        made = coarse.as_eight_bits(name)
-        stem = name.removesuffix("weight")
-        places = {f"{stem}{kind}": array for kind, array in made.items()}
-        changed |= {i: decoder.packed(s, places[s.name]) for i, s in enumerate(specs) if s.name in places}
-    try:
-        for i, array in changed.items():
-            table[i] = decoder.memory.address(array)
-        rounded = _log_probabilities(decoder, ids)
-    finally:
-        for i in changed:
-            table[i] = decoder.memory.address(decoder.params.arrays[i])
-    divergence = float((np.exp(exact) * (exact - rounded)).sum(-1).mean())
-    return Unit(names, sum(coarse.elements(name) for name in names), divergence)
+@dataclass(frozen=True)
+class _Measurement:
+    """Measures the divergence of units. plain: the weights of the decoder. exact: its log probabilities for the ids."""
+
+    decoder: Decoder
+    plain: TensorCache
+    coarse: CoarseWeights
+    ids: Sequence[int]
+    exact: np.ndarray
+
+    def __call__(self, names: tuple[str, ...], rows: slice | None = None) -> Unit:
+        """The unit of these parameters, or of rows of a single one."""
+        decoder, changed = self.decoder, self._changed(names, rows)
+        table = decoder.params.table
+        try:
+            for i, array in changed.items():
+                table[i] = decoder.memory.address(array)
+            rounded = _log_probabilities(decoder, self.ids)
+        finally:
+            for i in changed:
+                table[i] = decoder.memory.address(decoder.params.arrays[i])
+        divergence = float((np.exp(self.exact) * (self.exact - rounded)).sum(-1).mean())
+        return Unit(names, sum(self.coarse.elements(name, rows) for name in names), divergence, rows)
+
+    def _changed(self, names: tuple[str, ...], rows: slice | None) -> dict[int, Array]:
+        """The arrays of the decoder with coarse weights, by their number."""
+        made = {}
+        for name in names:
+            for kind, array in self.coarse.as_eight_bits(name).items():
+                place = name.removesuffix("weight") + kind
+                made[place] = array if rows is None else _with_rows(self.plain.read(place), rows, array)
+        specs = enumerate(self.decoder.spec.params)
+        return {i: self.decoder.packed(spec, made[spec.name]) for i, spec in specs if spec.name in made}
+
+
+def _with_rows(whole: np.ndarray, rows: slice, other: np.ndarray) -> np.ndarray:
+    changed = whole.copy()
+    changed[rows] = other[rows]
+    return changed
 
 
 def _log_probabilities(decoder: Decoder, ids: Sequence[int]) -> np.ndarray:

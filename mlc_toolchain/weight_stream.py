@@ -45,6 +45,12 @@ class ParameterTask:
     def nbytes(self) -> int:
         return sum(output.memory_bytes for output in self.outputs)
 
+    @property
+    def kinds(self) -> list[str]:
+        """The names of the outputs in the weight's format: what follows the path of the layer."""
+        path = self.production.name.removesuffix("weight")
+        return [output.name.removeprefix(path) for output in self.outputs]
+
 
 class ErrorNorm(NamedTuple):
     """Squared norms of the quantization error and of the weights; estimates if only some rows were measured."""
@@ -94,7 +100,8 @@ class WeightStream:
         if self.measured != 0:
             decoded = codec(form.scheme).decode_rows(made, form.scheme, task.production.shape, form.layout)
             error = measured_error(self._blocks(task), decoded, task.production.shape, self.measured)
-        return Converted(tuple(_stored(made[_kind(output)], output) for output in task.outputs), error)
+        stored = (_stored(made[kind], output) for kind, output in zip(task.kinds, task.outputs, strict=True))
+        return Converted(tuple(stored), error)
 
     def _encode(self, task: ParameterTask, form: WeightFormat) -> dict[str, np.ndarray]:
         blocks, shape = partial(self._blocks, task), task.production.shape
@@ -110,7 +117,7 @@ class WeightStream:
         """The checkpoint's tensors, if they already have the scheme's format; else None."""
         if not keeps_form(task.production.value, self.reader, form.scheme):
             return None
-        outputs = {_kind(output): DTYPES[output.dtype] for output in task.outputs}
+        outputs = {kind: DTYPES[output.dtype] for kind, output in zip(task.kinds, task.outputs, strict=True)}
         made = kept_form(task.production.value, self.reader, outputs, form.layout == "KN")
         for array in made.values():
             self._check_finite(task, array)
@@ -154,7 +161,7 @@ class WeightStream:
     def _not_finite(self, task: ParameterTask) -> MLCError:
         file = self.reader.file_of(next(task.production.value.sources()))
         name, holder, larger = task.production.name, self.scheme.model_dtype, "a bf16 or f32 scheme"
-        if task.format is not None and task.format.scheme.byte_scales:
+        if task.format is not None and np.isfinite(task.format.scheme.largest_weight):
             holder, larger = task.format.scheme.name, "a scheme with float16 scales, such as q4f16_nl,"
         return MLCError(
             f"{name} has values that {holder} cannot hold (too large, infinite or NaN)",
@@ -232,10 +239,6 @@ def _rows(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
 
 def _result(waiting: tuple[object, Future]) -> tuple:
     return waiting[0], waiting[1].result()
-
-
-def _kind(output: OutputTensor) -> str:
-    return output.name.rpartition(".")[2]
 
 
 def _stored(value: np.ndarray, output: OutputTensor) -> np.ndarray:

@@ -10,8 +10,8 @@ from mlc_compiler import nn
 from mlc_compiler.nn import Parameter, Tensor, op
 from mlc_compiler.nn.layers import with_expert_bias
 from mlc_errors import UnsupportedError
-from quantization import faster_transformer, fp8, group
-from quantization.schemes import HEAD, TABLE, Scheme
+from quantization import faster_transformer, fp8, group, rows
+from quantization.schemes import HEAD, MANY_ROWS, TABLE, Scheme
 from quantization.stored_layers import StoredExperts, StoredLinear, rounded_to_float8
 
 
@@ -90,6 +90,49 @@ class GroupQuantizeEmbedding(GroupQuantized):
         return self.times(x)
 
 
+class QuantizedRows(nn.Module):
+    """A linear layer or a token table whose ranges of rows have different schemes; see ``rows``."""
+
+    layout = "NK"
+
+    def __init__(self, layer: nn.Linear | nn.Embedding, scheme: Scheme):
+        self.bias = layer.bias if isinstance(layer, nn.Linear) else None
+        outputs, inputs = (int(size) for size in layer.weight.shape)
+        ranges = scheme.of_rows(outputs)
+        self.ranges = [of for of, _ in ranges]
+        self.parts = nn.ModuleList(
+            GroupQuantizeEmbedding(nn.Embedding(of.stop - of.start, inputs, layer.weight.dtype), part)
+            for of, part in ranges
+        )
+
+    def times(self, x: Tensor) -> Tensor:
+        """``x @ weight.T + bias``"""
+        y = op.concat([part.lm_head_forward(x) for part in self.parts], dim=-1)
+        return y if self.bias is None else y + self.bias.astype(y.dtype)
+
+
+class QuantizedRowsLinear(QuantizedRows):
+    """``nn.Linear`` with several schemes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.times(x)
+
+
+class QuantizedRowsEmbedding(QuantizedRows):
+    """``nn.Embedding`` with several schemes."""
+
+    def forward(self, indices: Tensor) -> Tensor:
+        found = self.parts[0](op.minimum(indices, self.ranges[0].stop - 1))
+        for of, part in zip(self.ranges[1:], self.parts.modules[1:], strict=True):
+            own = part(op.clip(indices - of.start, 0, of.stop - of.start - 1))
+            found = op.where(op.unsqueeze(indices >= of.start, -1), own, found)
+        return found
+
+    def lm_head_forward(self, x: Tensor) -> Tensor:
+        """Use the table as output head: ``x @ table.T``."""
+        return self.times(x)
+
+
 class GroupQuantizeExperts(GroupQuantized):
     """``nn.Experts`` with a group-quantized weight."""
 
@@ -158,13 +201,14 @@ def faster_transformer_linear(linear: nn.Linear, scheme: Scheme) -> StoredLinear
     return StoredLinear(linear, scheme) if fits else GroupQuantizeLinear(linear, scheme.of_ends)
 
 
-Quantized = GroupQuantized | PerTensorQuantized | StoredLinear | StoredExperts
+Quantized = GroupQuantized | QuantizedRows | PerTensorQuantized | StoredLinear | StoredExperts
 LINEARS: Mapping[str, Callable[[nn.Linear, Scheme], Quantized]] = {
     "group": GroupQuantizeLinear,
     "fp8": PerTensorQuantizeLinear,
     "block": StoredLinear,
     "awq": StoredLinear,
     "ft": faster_transformer_linear,
+    "rows": QuantizedRowsLinear,
 }
 EXPERTS: Mapping[str, Callable[[nn.Experts, Scheme], Quantized]] = {
     "group": GroupQuantizeExperts,
@@ -176,16 +220,17 @@ EXPERTS: Mapping[str, Callable[[nn.Experts, Scheme], Quantized]] = {
 
 @dataclass(frozen=True)
 class WeightFormat:
-    """The storage format of one weight. layout: of codes and scales, "NK" or "KN"."""
+    """The storage format of one weight. layout: of codes and scales, "NK" or "KN". role: see ``Scheme.parts``."""
 
     scheme: Scheme
     layout: str
+    role: str = ""
 
 
 def quantize_model(model: nn.Module, scheme: Scheme, exceptions: Exceptions = Exceptions()) -> dict[str, WeightFormat]:
     """Replace layers of ``model`` in place and cast the remaining parameters to the scheme's model_dtype.
 
-    Returns the format of each quantized parameter by its former name.
+    Returns the format of each quantized parameter by its former name, and those of its ranges of rows.
     Raises UnsupportedError for a scheme of unknown kind.
     """
     model.to(scheme.model_dtype)
@@ -199,11 +244,14 @@ def quantize_model(model: nn.Module, scheme: Scheme, exceptions: Exceptions = Ex
     for path, layer in modules:
         if exceptions.is_kept(path):
             continue
-        part = scheme.part(path, _role(path, layer, exceptions, table_role))
+        role = _role(path, layer, exceptions, table_role)
+        part = scheme.part(path, role)
         replacement = _quantized(path, layer, part, exceptions)
         if replacement is not None:
             model.replace(path, replacement)
-            formats[f"{path}.weight"] = WeightFormat(part, replacement.layout)
+            formats[f"{path}.weight"] = WeightFormat(part, replacement.layout, role)
+            for i, (_, own) in enumerate(part.of_rows(MANY_ROWS) if isinstance(replacement, QuantizedRows) else ()):
+                formats[f"{path}.{rows.part_name(i, 'weight')}"] = WeightFormat(own, replacement.layout, role)
     return formats
 
 
@@ -217,12 +265,16 @@ def _role(path: str, layer: nn.Module, exceptions: Exceptions, table_role: str) 
 def _quantized(path: str, layer: nn.Module, scheme: Scheme, exceptions: Exceptions) -> Quantized | None:
     ends = scheme.of_ends
     match layer:
+        case nn.Embedding() if ends.kind == "rows":
+            return QuantizedRowsEmbedding(layer, ends)
         case nn.Embedding():
             return GroupQuantizeEmbedding(layer, ends) if scheme.quantize_embedding else None
         case nn.Linear() if exceptions.is_final_fc(path):
             return LINEARS[ends.kind](layer, ends) if scheme.quantize_final_fc else None
         case nn.Linear():
             return LINEARS[scheme.kind](layer, scheme)
+        case nn.Experts() if scheme.kind == "rows":
+            raise UnsupportedError(f"{path}: experts cannot have ranges of rows", hint="leave out the [:N]")
         case nn.Experts() if scheme.kind in EXPERTS:  # other kinds do not quantize experts, as in mlc_llm
             return EXPERTS[scheme.kind](layer, scheme)
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -14,6 +15,7 @@ from mlc_compiler.tir.code_words import CodeWords
 from mlc_errors import UsageError
 
 HEAD, TABLE = "head", "table"
+MANY_ROWS = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,8 @@ class Scheme:
     """A quantization scheme: the storage format of a model's weights.
 
     kind: "none" (cast only), "group" (integer codes and a scale per group of inputs), "fp8" (a scale per tensor),
-        "block" (float8, a scale per block of outputs and inputs), "awq" (a checkpoint's codes, zero points, scales) or
-        "ft" (FasterTransformer's codes, a scale per output).
+        "block" (float8, a scale per block of outputs and inputs), "awq" (a checkpoint's codes, zero points, scales),
+        "ft" (FasterTransformer's codes, a scale per output) or "rows" (ranges of rows in different group schemes).
     model_dtype: dtype of scales, norms, biases and all other unquantized parameters.
     bits, group: bits per code; inputs per scale. rows: outputs per scale, for blocks.
     storage_dtype: dtype of the array of codes.
@@ -38,7 +40,10 @@ class Scheme:
     values: the codebook, an integer level in [-128, 127] for each code; without one, levels are code - zero_point.
     byte_scales: whether scales take one byte (``mlc_compiler/tir/byte_scales.py``).
     parts: (shell pattern of layer paths, or a role; name of the scheme for these layers). The first match is
-        used. Roles: HEAD is an output head or a tied embedding table; TABLE is any other embedding table.
+        used. Roles: HEAD is an output head or a tied embedding table; TABLE is any other embedding table. A pattern
+        that ends in ``[:N]`` is for the first N rows (outputs) of a weight.
+    ranges: for kind "rows", (number of the row after the last one, name of the scheme of these rows), ascending; the
+        last one is for all other rows, whatever their number.
     """
 
     name: str
@@ -58,6 +63,7 @@ class Scheme:
     values: tuple[int, ...] = ()
     byte_scales: bool = False
     parts: tuple[tuple[str, str], ...] = ()
+    ranges: tuple[tuple[int, str], ...] = ()
 
     @property
     def zero_point(self) -> int:
@@ -86,7 +92,8 @@ class Scheme:
     @property
     def largest_weight(self) -> float:
         """The largest magnitude of a weight that the scales can represent, for scales of one byte."""
-        return byte_scales.largest_value() * self.plain_level if self.byte_scales else float("inf")
+        own = byte_scales.largest_value() * self.plain_level if self.byte_scales else float("inf")
+        return min([own, *(SCHEMES[name].largest_weight for _, name in self.ranges)])
 
     @property
     def measures_inputs(self) -> bool:
@@ -96,7 +103,7 @@ class Scheme:
     @property
     def can_calibrate(self) -> bool:
         """Whether calibration applies: to codes of 4 to 6 bits and codebooks, and to scales of float8 inputs."""
-        parts = [SCHEMES[name] for _, name in self.parts]
+        parts = [SCHEMES[name] for _, name in (*self.parts, *self.ranges)]
         fits = self.bits in (4, 5, 6) or bool(self.values)
         coded = fits and (self.kind, self.model_dtype) == ("group", "float16")
         own = coded or self.measures_inputs
@@ -108,10 +115,31 @@ class Scheme:
         return replace(self, search=True, rounding="float32")
 
     def part(self, path: str, role: str = "") -> Scheme:
-        """The scheme for the layer at ``path`` with a role, if any."""
-        found = (name for pattern, name in self.parts if fnmatchcase(path, pattern) or pattern == role)
-        name = next(found, None)
-        return self if name is None else SCHEMES[name]
+        """The scheme for the layer at ``path`` with a role, if any; of kind "rows" if its rows have different ones."""
+        ranges: list[tuple[int, str]] = []
+        rest = self
+        for pattern, name in self.parts:
+            pattern, stop = _rows(pattern)
+            if not fnmatchcase(path, pattern) and pattern != role:
+                continue
+            if stop is None:
+                rest = SCHEMES[name]
+                break
+            if not ranges or stop > ranges[-1][0]:
+                ranges.append((stop, name))
+        if not ranges:
+            return rest
+        own = rest.name.split(",")[0]
+        return replace(rest, kind="rows", parts=(), ranges=(*ranges, (MANY_ROWS, own)), byte_scales=False, values=())
+
+    def of_rows(self, rows: int) -> list[tuple[slice, Scheme]]:
+        """The ranges of a weight with this number of rows, and their schemes."""
+        found, start = [], 0
+        for stop, name in self.ranges:
+            if start < rows:
+                found.append((slice(start, min(stop, rows)), SCHEMES[name]))
+            start = stop
+        return found
 
     @property
     def of_ends(self) -> Scheme:
@@ -233,13 +261,20 @@ def _mixture(base: Scheme, texts: Sequence[str]) -> Scheme:
     for text in texts:
         pattern, _, name = text.rpartition("=")
         part = _named(name)
-        if not pattern or part.name not in fitting or base.kind != "group":
+        transposed = _rows(pattern)[1] is not None and "KN" in (base.layout, part.layout)
+        if not pattern or part.name not in fitting or base.kind != "group" or transposed:
             raise UsageError(
                 f"quantization {base.name}: got the part {text!r}; expected PATTERN=NAME of groups of one dtype",
                 hint=f"names are {', '.join(s for s in SCHEMES if s in fitting)}",
             )
         parts.append((pattern, part.name))
     return replace(base, name=mixture_name(base.name, parts), parts=(*parts, *base.parts))
+
+
+def _rows(pattern: str) -> tuple[str, int | None]:
+    """Split ``PATTERN[:N]`` into the pattern and N; None if there is no N."""
+    found = re.fullmatch(r"(.*)\[:(\d+)\]", pattern)
+    return (found[1], int(found[2])) if found else (pattern, None)
 
 
 def _named(name: str) -> Scheme:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -56,11 +57,14 @@ def from_folder(
     with one scale."""
     stored = TensorCache(folder)
     tensors: dict[str, np.ndarray] = {}
+    ranges: dict[str, list[np.ndarray]] = {}  # of rows, in order
     for name in stored.records:
         if name.endswith(".q_weight"):
             path = name.removesuffix("q_weight")
             weight = decoded(stored.read(name), stored.read(f"{path}q_scale"), books, group)
-            tensors |= hf_parts(f"{path}weight", weight, config)
+            whole = re.sub(r"parts\.\d+\.$", "", path)
+            ranges.setdefault(whole, []).append(weight)
+            tensors |= hf_parts(f"{whole}weight", np.concatenate(ranges[whole]), config)
         elif not name.endswith(".q_scale"):
             tensors |= hf_parts(name, stored.read(name).astype(np.float32), config)
     return holding(config, tensors)

@@ -21,6 +21,8 @@ PROMPT = 37
 CASES = [
     ("llama-bias-tied", "q4f16_1", 1e-3),
     ("llama-bias-tied", "q4f16_nl,*down_proj=q6f16_3,*qkv_proj=q5f16_3,head=q8f16_1", 2e-3),
+    ("llama-bias-tied", "q4f16_nl8,head[:16]=q8f16_1,head[:48]=q5f16_nl8", 1e-3),
+    ("llama-odd-llama3", "q4f16_nl,head[:256]=q6f16_nl8,*up_proj[:32]=q5f16_nl8", 3e-3),
     ("llama-bias-tied", "q4f16_nvfp4", 1e-3),
     ("llama-bias-tied", "q4f16_nl8,*down_proj=q6f16_nl8,*qkv_proj=q5f16_nl8,*o_proj=q3f16_nl8", 1e-3),
     ("gpt2-tied", "q4f16_1", 1e-3),

@@ -6,10 +6,13 @@ import json
 import pytest
 
 from mlc_errors import UsageError
+from mlc_runtime.weights import TensorCache
+from mlc_toolchain import sensitivity
 from mlc_toolchain.bit_allocation import Unit
 from mlc_toolchain.convert_weight import ConvertOptions, convert_weight
 from mlc_toolchain.gen_config import GenConfigOptions, gen_config
 from mlc_toolchain.sensitivity import _of_kind
+from quantization.schemes import get_scheme
 from tests.e2e.checkpoints import random_model, save_checkpoint
 from tests.toolchain.test_calibration import TEXT
 
@@ -39,7 +42,7 @@ def model(source):
 def test_a_mixture_has_the_size_that_was_asked_for(model):
     _, report = model
     assert 5.7 < report.bits_per_parameter <= 6.0
-    assert {row.scheme for row in report.mixture} >= {"q4f16_nl", "q6f16_3"}
+    assert {row.scheme for row in report.mixture} >= {"q4f16_nl", "q6f16_nl8"}
     assert all(row.divergence > 0 for row in report.mixture if "embed_tokens" not in row.first)
 
 
@@ -56,6 +59,19 @@ def test_the_configuration_names_the_mixture_of_the_weights(source, model, tmp_p
 def test_a_size_below_that_of_the_base_is_refused(source, tmp_path):
     with pytest.raises(UsageError, match="got 4; expected at least the 5.* of q4f16_nl"):
         convert(source, tmp_path / "out", 4.0)
+
+
+def test_ranges_of_rows_of_the_head_are_measured_and_stored(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(sensitivity, "ROWS", 8)
+    report = convert(source, tmp_path, 7.5)
+    ranges = [row for row in report.mixture if "[" in row.first]
+    assert [row.first.partition("[")[2] for row in ranges] == ["0:24]", "24:120]", "120:496]", "496:1003]"]
+    assert all(row.first.startswith("lm_head.weight") and row.divergence > 0 for row in ranges)
+    head = get_scheme(report.quantization).part("lm_head")
+    assert [scheme.name for _, scheme in head.of_rows(1003)] == [row.scheme for row in ranges]
+    assert len({row.scheme for row in ranges}) > 1
+    stored = TensorCache(tmp_path)
+    assert [stored.records[f"lm_head.parts.{i}.q_weight"].shape[0] for i in range(4)] == [24, 96, 376, 507]
 
 
 def test_ranges_that_stand_out_are_measured_layer_by_layer():
