@@ -1,4 +1,4 @@
-"""Fit the codebooks of schemes with scales of one byte: ``python benchmarks/fit_codebooks.py [BITS …]``.
+"""Fit the codebooks of schemes with scales of one byte: ``python benchmarks/fit_codebooks.py [NAME …]``.
 
 Lloyd's algorithm (Lloyd 1982, "Least Squares Quantization in PCM") on groups of random weights: every group gets the
 scale, of those that one byte holds, and the codes with the least squared error; then every level becomes the mean of
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlc_compiler.tir.byte_scales import from_bytes
+from quantization.schemes import SCHEMES
 
 FREEDOM = (12, 1000)  # degrees of freedom; with the last one, weights are normally distributed
 GROUPS = 8000  # of each distribution
@@ -68,15 +69,15 @@ def lloyd(samples: list[np.ndarray], bits: int, rounds: int) -> np.ndarray:
     return levels
 
 
-def main(bits: int, rounds: int = 20) -> None:
-    rng = np.random.default_rng(0)
-    size = (GROUPS, 16 if bits == 2 else 32)
+def main(name: str, rounds: int = 20) -> None:
+    scheme, rng = SCHEMES[name], np.random.default_rng(0)
+    size = (GROUPS, scheme.group)
     samples = [(rng.standard_t(freedom, size) * DEVIATION).astype(np.float32) for freedom in FREEDOM]
-    levels = np.rint(lloyd(samples, bits, rounds))
+    levels = np.rint(lloyd(samples, scheme.bits, rounds))
     errors = ", ".join(f"{fitted(groups, levels).error ** 0.5:.4f}" for groups in samples)
-    print(f"{bits} bits: {tuple(map(int, levels))}; relative errors {errors}", flush=True)
+    print(f"{name}: {tuple(map(int, levels))}; relative errors {errors}", flush=True)
 
 
 if __name__ == "__main__":
-    for argument in sys.argv[1:] or "23456":
-        main(int(argument))
+    for argument in sys.argv[1:] or [name for name, scheme in SCHEMES.items() if scheme.byte_scales]:
+        main(argument)

@@ -11,7 +11,7 @@ import numpy as np
 from quantization import group
 from quantization.schemes import SCHEMES, Scheme
 
-CANDIDATES = ("q4f16_nl8", "q5f16_nl8", "q6f16_nl8", "q8f16_1")
+CANDIDATES = ("q4f16_nl8", "q4f16_nl8_g16", "q5f16_nl8", "q6f16_nl8", "q8f16_1")
 """Schemes that may replace the base scheme."""
 _SAMPLE = np.random.default_rng(0).standard_normal((64, 1280)).astype(np.float16)  # whole groups of every scheme
 

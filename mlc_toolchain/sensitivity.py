@@ -22,7 +22,7 @@ from quantization import group
 from quantization.rewrite import WeightFormat
 from quantization.schemes import HEAD
 
-LOGITS_BYTES = 32 << 20  # of all tokens; several arrays of that size exist at a time
+LOGITS_BYTES = 128 << 20  # of all tokens; several arrays of that size exist at a time
 HEAD_SHARES = (32, 8, 2)
 """Ranges of an output head end at the V / 32-th token, and so on: the ids of frequent tokens are low (``rows``)."""
 ROWS = 256  # rows of ranges are multiples of it, as matmuls compute several together
@@ -79,13 +79,14 @@ def measured_units(
     an output head.
 
     The divergence is the mean Kullback-Leibler divergence, in nats, of the next token's distribution from that of the
-    model with 8-bit weights, over the first token ids, as many as LOGITS_BYTES of logits allow.
+    model with 8-bit weights, over tokens from both ends of the text, as many as LOGITS_BYTES of logits allow.
     """
     units: list[Unit] = []
     alike = list(kinds(model.names).values())
     with model.decoder(lambda logits, _: [logits()]) as decoder:
-        ids = ids[: min(PART, max(1, LOGITS_BYTES // (4 * decoder.spec.vocab_size)))]
-        measure = _Measurement(decoder, TensorCache(model.folder), coarse, ids, _log_probabilities(decoder, ids))
+        length = min(PART, len(ids) // 2, max(1, LOGITS_BYTES // (8 * decoder.spec.vocab_size)))
+        texts = (ids[:length], ids[-length:])
+        measure = _Measurement(decoder, TensorCache(model.folder), coarse, texts, _log_probabilities(decoder, texts))
         for number, names in enumerate(alike):
             progress(Step("measure", number, len(alike), "kinds of weights", detail=names[0]))
             ranges = coarse.ranges(names[0])
@@ -108,12 +109,12 @@ def _of_kind(names: Sequence[str], measure: Callable[[tuple[str, ...]], Unit]) -
 
 @dataclass(frozen=True)
 class _Measurement:
-    """Measures the divergence of units. plain: the weights of the decoder. exact: its log probabilities for the ids."""
+    """Measures the divergence of units on texts. plain: the decoder's weights. exact: its log probabilities."""
 
     decoder: Decoder
     plain: TensorCache
     coarse: CoarseWeights
-    ids: Sequence[int]
+    texts: Sequence[Sequence[int]]
     exact: np.ndarray
 
     def __call__(self, names: tuple[str, ...], rows: slice | None = None) -> Unit:
@@ -123,7 +124,7 @@ class _Measurement:
         try:
             for i, array in changed.items():
                 table[i] = decoder.memory.address(array)
-            rounded = _log_probabilities(decoder, self.ids)
+            rounded = _log_probabilities(decoder, self.texts)
         finally:
             for i in changed:
                 table[i] = decoder.memory.address(decoder.params.arrays[i])
@@ -147,9 +148,10 @@ def _with_rows(whole: np.ndarray, rows: slice, other: np.ndarray) -> np.ndarray:
     return changed
 
 
-def _log_probabilities(decoder: Decoder, ids: Sequence[int]) -> np.ndarray:
-    """Log probabilities of the next token, float32 [tokens, V]."""
-    logits = np.concatenate([made.reshape(-1, made.shape[-1]) for (made,) in decoder.results(FUNCTION, ids)])
+def _log_probabilities(decoder: Decoder, texts: Sequence[Sequence[int]]) -> np.ndarray:
+    """Log probabilities of the next token of each text, float32 [tokens, V]."""
+    results = (made for ids in texts for (made,) in decoder.results(FUNCTION, ids))
+    logits = np.concatenate([made.reshape(-1, made.shape[-1]).copy() for made in results])
     logits -= logits.max(-1, keepdims=True)
     logits -= np.log(np.exp(logits).sum(-1, keepdims=True))
     return logits

@@ -177,23 +177,24 @@ E2M1 = (-12, -8, -6, -4, -3, -2, -1, 0, 0, 1, 2, 3, 4, 6, 8, 12)
 """Twice the values of E2M1, the 4-bit float of MXFP4 and NVFP4 (OCP 2023, "Microscaling Formats (MX)", 5.3.3)."""
 
 # fmt: off
-LEVELS: dict[int, tuple[int, ...]] = {
-    2: (-81, -15, 42, 127),
-    3: (-91, -52, -25, -2, 21, 47, 79, 127),
-    4: (-105, -80, -62, -46, -33, -21, -10, 0, 10, 21, 33, 46, 60, 77, 98, 127),
-    5: (
+BYTE_SCALED: dict[str, tuple[int, tuple[int, ...]]] = {
+    "q2f16_nl8": (16, (-81, -15, 42, 127)),
+    "q3f16_nl8": (32, (-91, -52, -25, -2, 21, 47, 79, 127)),
+    "q4f16_nl8": (32, (-105, -80, -62, -46, -33, -21, -10, 0, 10, 21, 33, 46, 60, 77, 98, 127)),
+    "q4f16_nl8_g16": (16, (-111, -79, -62, -47, -34, -22, -11, -1, 10, 21, 33, 47, 62, 81, 101, 127)),
+    "q5f16_nl8": (32, (
         -119, -100, -89, -79, -69, -60, -52, -44, -38, -32, -26, -21, -15, -10, -5, 0, 5, 10, 15, 20, 26, 32, 38,
         45, 52, 60, 68, 77, 86, 99, 111, 127,
-    ),
-    6: (
+    )),
+    "q6f16_nl8": (32, (
         -123, -115, -104, -98, -92, -86, -81, -77, -72, -68, -63, -59, -55, -51, -48, -44, -41, -38, -34, -31, -28,
         -26, -23, -20, -17, -15, -12, -10, -7, -5, -3, 0, 2, 5, 7, 10, 12, 15, 17, 20, 23, 26, 29, 32, 35, 38, 41,
         45, 48, 52, 56, 60, 64, 68, 72, 78, 84, 89, 94, 101, 107, 112, 118, 127,
-    ),
+    )),
 }
 # fmt: on
-"""Codebooks by bits, for scales of one byte (``benchmarks/fit_codebooks.py``): denser around 0. The two ends differ;
-the sign of a scale decides which of them is that of the positive weights."""
+"""Schemes with scales of one byte: their groups and codebooks (``benchmarks/fit_codebooks.py``). Levels are denser
+around 0. The two ends differ; the sign of a scale decides which of them is that of the positive weights."""
 
 _FP4 = Scheme("q4f16_mxfp4", "group", "float16", 4, 32, rounding="float32", search=True, values=E2M1)
 _NL = Scheme("q4f16_nl", "group", "float16", 4, 32, rounding="float32", search=True, values=IQ4_NL)
@@ -214,10 +215,8 @@ SCHEMES = {
         Scheme("q5f16_3", "group", "float16", 5, 32, rounding="float32", search=True),
         Scheme("q6f16_3", "group", "float16", 6, 32, rounding="float32", search=True),
         *(
-            replace(
-                _NL, name=f"q{bits}f16_nl8", bits=bits, group=16 if bits == 2 else 32, values=levels, byte_scales=True
-            )
-            for bits, levels in LEVELS.items()
+            replace(_NL, name=name, bits=len(values).bit_length() - 1, group=group, values=values, byte_scales=True)
+            for name, (group, values) in BYTE_SCALED.items()
         ),
         _NL,
         _FP4,

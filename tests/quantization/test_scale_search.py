@@ -71,6 +71,7 @@ def test_the_documented_error_of_the_codebook():
         ("q6f16_nl8", 0.020),
         ("q5f16_nl8", 0.038),
         ("q4f16_nl8", 0.075),
+        ("q4f16_nl8_g16", 0.065),
         ("q3f16_nl8", 0.154),
         ("q2f16_nl8", 0.284),
     ],

@@ -18,7 +18,7 @@ from mlc_compiler.target import Target
 from mlc_compiler.tir import te
 from mlc_compiler.tir.nodes import PARALLEL, Block, For, PrimFunc
 from mlc_compiler.verifier import verify
-from quantization.schemes import LEVELS
+from quantization.schemes import SCHEMES
 from tests.compiler.code_words import stored_codes
 from tests.compiler.schedules.meaning import AVX2, AVX512, Backwards, lowered, random_arguments, run, scheduled
 from tests.compiler.schedules.test_matmul import Epilogue, bias_and_residual, product, quantized, silu
@@ -105,7 +105,7 @@ def test_every_instruction(dot: str, to: Target, codes: Codes, activation_bits: 
     [
         *(Codes(3, 40), Codes(8), Codes(2, 64), Codes(5, 24), Codes(3), Codes(5), Codes(6, 64)),
         *(Codes(layout="KN"), Codes(8, layout="KN"), Codes(values=NORMAL_FLOAT)),
-        Codes(6, values=LEVELS[6]),
+        Codes(6, values=SCHEMES["q6f16_nl8"].values),
     ],
     ids=lambda codes: f"{codes.bits}-{codes.group}-{codes.layout}{'-book' if codes.values else ''}",
 )

@@ -12,7 +12,7 @@ from mlc_compiler.backends.cpu.quantized.matmuls import MIN_MAGNITUDE
 from mlc_compiler.ir.expr import Var
 from mlc_compiler.ir.module import IRModule
 from mlc_compiler.target import Target
-from quantization.schemes import LEVELS
+from quantization.schemes import SCHEMES
 from tests.compiler.backends.cpu.dot_products import dots, operands
 from tests.compiler.schedules.meaning import random_arguments, scheduled
 from tests.compiler.schedules.test_matmul import bias_and_residual, quantized
@@ -26,7 +26,7 @@ TARGETS = {
 }
 
 
-BOOKS = [Codes(bits, values=LEVELS[bits]) for bits in (3, 5, 6)]
+BOOKS = [Codes(bits, values=SCHEMES[f"q{bits}f16_nl8"].values) for bits in (3, 5, 6)]
 
 
 def test_some_instruction_is_tested() -> None:
