@@ -70,6 +70,8 @@ def mixture_parts(units: Sequence[Unit], schemes: Sequence[Scheme], base: Scheme
     for unit, scheme in zip(units, schemes, strict=True):
         paths = [name.removesuffix(".weight") for name in unit.names]
         if unit.rows is not None:
+            if parts and parts[-1] == (f"{paths[0]}[:{unit.rows.start}]", scheme.name):
+                parts.pop()  # one range with the rows before
             parts.append((f"{paths[0]}[:{unit.rows.stop}]", scheme.name))
         else:
             chosen |= dict.fromkeys(paths, scheme.name)

@@ -40,7 +40,7 @@ def check_base(scheme: Scheme) -> None:
     """Raises UsageError for a scheme that cannot be the base of a mixture."""
     if scheme.kind != "group" or not scheme.can_calibrate or scheme.parts:
         raise UsageError(
-            f"--bits: {scheme.name} cannot be the base of a mixture", hint="use --quantization q4f16_nl or q4f16_1"
+            f"--bits: {scheme.name} cannot be the base of a mixture", hint="use --quantization q3f16_nl8 or q4f16_nl"
         )
 
 

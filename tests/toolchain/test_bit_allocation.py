@@ -1,5 +1,7 @@
 """Bit allocation: which weights get more bits, and how the choice is recorded."""
 
+from itertools import pairwise
+
 import pytest
 
 from mlc_toolchain.bit_allocation import Unit, allocate, bits_per_weight, mixture_parts
@@ -59,6 +61,15 @@ def test_a_kind_of_layer_with_one_scheme_is_one_pattern():
         "q8f16_1",
         mixture.name,
     ]
+
+
+def test_neighbouring_ranges_with_one_scheme_are_one():
+    ends = [0, 8, 32, 64, 100]
+    units = [Unit(("head.weight",), 1, 0.1, slice(*rows)) for rows in pairwise(ends)]
+    names = ["q8f16_1", "q5f16_nl8", "q5f16_nl8", "q4f16_nl"]
+    parts = mixture_parts(units, [SCHEMES[name] for name in names], BASE)
+    assert parts == [("head[:8]", "q8f16_1"), ("head[:64]", "q5f16_nl8"), ("head[:100]", "q4f16_nl")]
+    assert [units[1].described("head.weight"), units[3].rows] == ["head.weight[8:32]", slice(64, 100)]
 
 
 def test_a_pattern_that_other_layers_fit_is_not_written():
