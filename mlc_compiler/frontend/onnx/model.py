@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ import onnx
 from mlc_errors import MLCError
 
 from ...api import bind_params
-from ...ir.expr import Var
+from ...ir.expr import PrimExpr, Var
+from ...relax import ops
 from ...relax.builder import BlockBuilder
 from ...relax.info import info_of, make_tuple, shape_of, tensor_info
 from ...relax.nodes import Expr, TupleStructInfo
@@ -23,13 +24,15 @@ from ..imported import Imported
 from ..values import ImportModelError, Size, plain
 from . import arrays, operators
 from .functions import with_functions_inlined
+from .recurrent import unstacked
 
 MAIN = "main"
 OPSETS = range(13, 24)
 DATA_DEPENDENT = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
 """Operators whose results' shapes depend on elements; imported if their operands are constants."""
-EVALUATED = frozenset({"Constant", "If", "Shape", "Size"})
+EVALUATED = frozenset({"Constant", "If", "Loop", "Scan", "Shape", "Size"})
 """Operators without a row, which are evaluated at import."""
+MOST_STEPS = 4096  # of a Loop
 KNOWN = frozenset(operators.ROWS) | DATA_DEPENDENT | EVALUATED
 
 
@@ -43,7 +46,7 @@ def from_onnx(model: onnx.ModelProto, keep_params: bool = True) -> Imported:
     floating initializers with axes are arguments after the inputs; others, and all without ``keep_params``, are
     constants. The model's functions are inlined, and for operators without a row the functions that define them in
     ONNX's schemas. Raises ImportModelError for opsets other than 13 to 23, for unsupported operators (all are listed),
-    and for shapes, axes and conditions that depend on the inputs' elements.
+    and for shapes, axes, conditions and numbers of iterations that depend on the inputs' elements.
     """
     opset = _require_opset(model)
     if not all(map(_is_known, _nodes(model.graph))):
@@ -81,6 +84,11 @@ def _require_rows(graph: onnx.GraphProto) -> None:
     if missing:
         listed = ", ".join(f"{op} ({count})" for op, count in sorted(missing.items()))
         raise ImportModelError(f"operators that cannot be imported: {listed}")
+
+
+def _slices(value: Any, axis: int) -> list[Any]:
+    """The slices along an axis, without it. Raises ValueError for a symbolic size."""
+    return list(np.moveaxis(value, axis, 0)) if isinstance(value, np.ndarray) else unstacked(value, axis)
 
 
 class _Importer:
@@ -153,10 +161,15 @@ class _Importer:
         self.values |= {name: value for name, value in zip(node.output, results, strict=False) if name}
 
     def _results(self, node: onnx.NodeProto, inputs: list[Any], attrs: dict[str, Any]) -> list[Any]:
-        if node.op_type in ("Shape", "Size"):
-            return [self._sizes(node.op_type, inputs[0], **attrs)]
-        if node.op_type == "If":
-            return self._branch(inputs[0], **attrs)
+        match node.op_type:
+            case "Shape" | "Size":
+                return [self._sizes(node.op_type, inputs[0], **attrs)]
+            case "If":
+                return self._branch(*inputs, **attrs)
+            case "Loop":
+                return self._loop(*inputs, **attrs)
+            case "Scan":
+                return self._scan(*inputs, **attrs)
         if all(v is None or isinstance(v, np.ndarray) for v in inputs):
             if not any(v is not None and v.dtype == object for v in inputs):
                 try:
@@ -186,12 +199,72 @@ class _Importer:
         """The results of the branch of If that is taken."""
         if isinstance(condition, Expr):
             raise ValueError("a condition that depends on the inputs' elements")
-        branch = then_branch if condition.item() else else_branch
-        _require_rows(branch)
-        self.values |= {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in branch.initializer}
-        for node in branch.node:
+        return self._subgraph(then_branch if condition.item() else else_branch)
+
+    def _loop(self, trips: Any, condition: Any, *carried: Any, body: onnx.GraphProto) -> list[Any]:
+        """The carried values after the iterations of Loop, which are unrolled, and their other results, stacked."""
+        results: list[list[Any]] = []
+        values, limit = list(carried), None if trips is None else self._number(trips)
+        while (condition is None or self._number(condition)) and (limit is None or len(results) < limit):
+            if len(results) == MOST_STEPS:
+                raise ValueError(f"got more than {MOST_STEPS} iterations")
+            condition, *made = self._subgraph(body, [np.array(len(results)), np.array(True), *values])
+            values, row = made[: len(values)], made[len(values) :]
+            results.append(row)
+        if not results and len(body.output) > 1 + len(values):
+            raise ValueError("got no iteration; expected one or more, whose results are stacked")
+        return [*values, *(self._stacked(parts) for parts in zip(*results, strict=True))]
+
+    def _scan(
+        self,
+        *inputs: Any,
+        body: onnx.GraphProto,
+        num_scan_inputs: int,
+        scan_input_axes: Sequence[int] = (),
+        scan_input_directions: Sequence[int] = (),
+        scan_output_axes: Sequence[int] = (),
+        scan_output_directions: Sequence[int] = (),
+    ) -> list[Any]:
+        """The last states of Scan, whose steps are unrolled, and their other results, stacked."""
+        count = len(inputs) - num_scan_inputs
+        axes, reverse = scan_input_axes or [0] * num_scan_inputs, scan_input_directions or [0] * num_scan_inputs
+        columns = [
+            _slices(value, axis)[:: -1 if backward else 1]
+            for value, axis, backward in zip(inputs[count:], axes, reverse, strict=True)
+        ]
+        values, results = list(inputs[:count]), []
+        for row in zip(*columns, strict=True):
+            made = self._subgraph(body, [*values, *row])
+            values = made[:count]
+            results.append(made[count:])
+        outputs = list(zip(*results, strict=True))
+        axes, reverse = scan_output_axes or [0] * len(outputs), scan_output_directions or [0] * len(outputs)
+        stacked = (
+            self._stacked(parts[:: -1 if backward else 1], axis)
+            for parts, axis, backward in zip(outputs, axes, reverse, strict=True)
+        )
+        return [*values, *stacked]
+
+    def _subgraph(self, graph: onnx.GraphProto, inputs: Sequence[Any] = ()) -> list[Any]:
+        """The results of a node's subgraph for values of its inputs."""
+        _require_rows(graph)
+        self.values |= {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
+        self.values |= {given.name: value for given, value in zip(graph.input, inputs, strict=True)}
+        for node in graph.node:
             self._node(node)
-        return [self.values[output.name] for output in branch.output]
+        return [self.values[output.name] for output in graph.output]
+
+    def _stacked(self, parts: Sequence[Any], axis: int = 0) -> Any:
+        if all(isinstance(part, np.ndarray) for part in parts):
+            return np.stack(parts, axis)
+        return self.builder.emit(ops.stack([self._tensor(part) for part in parts], axis=axis))
+
+    @staticmethod
+    def _number(value: Any) -> Any:
+        """A number of iterations, or the condition of the next one."""
+        if isinstance(value, Expr) or isinstance(value.item(), PrimExpr):
+            raise ValueError("a number of iterations that depends on the inputs' elements or sizes")
+        return value.item()
 
     def _bound(self, value: Expr) -> list[Expr]:
         """Bind a value, and the fields of a tuple."""

@@ -30,11 +30,11 @@ def _split(x: Expr, parts: int | tuple[int, ...], axis: int = 0) -> Sequence[Exp
     return builder.split_tuple(builder.emit(ops.split(x, indices_or_sections=parts, axis=axis)))
 
 
-def _unstacked(x: Expr) -> list[Expr]:
-    """``x[0], x[1], ...``"""
-    count = constant_size(x, 0)
-    parts = [x] if count == 1 else _split(x, count)
-    return [_bound(ops.squeeze(part, axis=0)) for part in parts]
+def unstacked(x: Expr, axis: int = 0) -> list[Expr]:
+    """``x[0], x[1], ...`` along an axis of constant size."""
+    count = constant_size(x, axis)
+    parts = [x] if count == 1 else _split(x, count, axis)
+    return [_bound(ops.squeeze(part, axis=axis)) for part in parts]
 
 
 def _rnn(weight: Expr, bias: Expr, activations: Sequence[Row], _: bool) -> Step:
@@ -93,20 +93,20 @@ def _layer(cell: Cell, gates: int, defaults: Sequence[str], num_states: int = 1)
         input_forget: int = 0,
     ) -> list[Expr]:
         peepholes = given[num_states] if len(given) > num_states else None
-        _require_none(sequence_lens=lengths, P=peepholes, clip=clip, input_forget=input_forget or None)
+        _require_none(P=peepholes, clip=clip, input_forget=input_forget or None)
         backwards = {b"forward": (False,), b"reverse": (True,), b"bidirectional": (False, True)}[direction]
         count, names = len(backwards), [a.decode().lower() for a in activations] or [*defaults] * len(backwards)
         x = _exchanged(x) if layout else x
         zeros = blocks.filled((count, size_of(x, 1), hidden_size), 0, dtype_of(x))
         first = [zeros if s is None else _exchanged(s) if layout else s for s in (*given, None, None)[:num_states]]
         bias = blocks.filled((count, 2 * gates * hidden_size), 0, dtype_of(x)) if bias is None else bias
-        sides = zip(*map(_unstacked, (weight, recurrent, bias, *first)), strict=True)
+        sides = zip(*map(unstacked, (weight, recurrent, bias, *first)), strict=True)
         results = []
         for backward, (w, r, b, *states) in zip(backwards, sides, strict=True):
             used, names = names[: len(defaults)], names[len(defaults) :]
             of_inputs, of_state = _split(b, 2)
             step = cell(r, of_state, _activations(used), bool(linear_before_reset))
-            results.append(_unrolled(step, _bound(ops.linear(x, w, of_inputs)), states, backward))
+            results.append(_unrolled(step, _bound(ops.linear(x, w, of_inputs)), states, backward, lengths))
         outputs, *last = (ops.stack(parts, axis=0) for parts in zip(*results, strict=True))
         if layout:
             return [ops.permute_dims(outputs, axes=(2, 1, 0, 3)), *map(_exchanged, last)]
@@ -132,12 +132,21 @@ def _exchanged(x: Expr) -> Expr:
     return ops.permute_dims(x, axes=(1, 0, *range(2, rank(x))))
 
 
-def _unrolled(step: Step, inputs: Expr, states: list[Expr], backward: bool) -> list[Expr]:
-    """The hidden states of all steps [T, N, H], and the last states. inputs: [T, N, G * H]."""
+def _unrolled(step: Step, inputs: Expr, states: list[Expr], backward: bool, lengths: Expr | None) -> list[Expr]:
+    """The hidden states of all steps [T, N, H], and the last states. inputs: [T, N, G * H].
+
+    lengths: integers [N]; the steps of a sequence beyond its length keep its states, and their hidden state is 0.
+    """
     hidden = []
-    for x in _unstacked(inputs)[:: -1 if backward else 1]:
-        states = step(x, states)
-        hidden.append(states[0])
+    for t, x in list(enumerate(unstacked(inputs)))[:: -1 if backward else 1]:
+        made = step(x, states)
+        if lengths is None:
+            states = made
+            hidden.append(states[0])
+            continue
+        is_inside = _bound(ops.expand_dims(ops.greater(lengths, t), axis=1))
+        states = [_bound(ops.where(is_inside, new, old)) for new, old in zip(made, states, strict=True)]
+        hidden.append(ops.where(is_inside, states[0], 0.0))
     return [ops.stack(hidden[:: -1 if backward else 1], axis=0), *states]
 
 

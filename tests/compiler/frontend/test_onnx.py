@@ -25,6 +25,7 @@ RNG = np.random.default_rng(4)
 KINDS = {
     "float32": TensorProto.FLOAT,
     "int8": TensorProto.INT8,
+    "int32": TensorProto.INT32,
     "int64": TensorProto.INT64,
     "uint32": TensorProto.UINT32,
     "bool": TensorProto.BOOL,
@@ -441,6 +442,110 @@ def test_the_branch_of_a_known_condition_is_imported():
         from_onnx(unknown)
 
 
+def float_values(*names: str) -> list[onnx.ValueInfoProto]:
+    return [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
+
+
+def loop(trips: str, condition: str, stop: Sequence[onnx.NodeProto]) -> onnx.ModelProto:
+    """Multiplies ``total`` by a weight and adds row i of a table in iteration i; ``stop`` computes ``go_on`` of i."""
+    counter = helper.make_tensor_value_info("i", TensorProto.INT64, [])
+    go = [helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in ("go", "go_on")]
+    row = helper.make_node("Gather", ["table", "i"], ["row"])
+    steps = [
+        helper.make_node("MatMul", ["total", "w"], ["product"]),
+        helper.make_node("Add", ["product", "row"], ["sum"]),
+    ]
+    result = helper.make_node("Relu", ["sum"], ["positive"])
+    body = helper.make_graph(
+        [row, *steps, result, *stop],
+        "body",
+        [counter, go[0], *float_values("total")],
+        [go[1], *float_values("sum", "positive")],
+    )
+    node = helper.make_node("Loop", [trips, condition, "x"], ["last", "all"], body=body)
+    weights = {"w": normal(4, 4), "table": normal(9, 4), "five": ints(5)[0], "yes": np.bool_(True), "three": ints(3)[0]}
+    return model_of([node], {"x": (["n", 4], "float32"), "m": ([], "int64")}, ["last", "all"], weights)
+
+
+def test_loops_are_unrolled():
+    feeds = {"x": normal(2, 4), "m": np.array(5)}
+    below = helper.make_node("Less", ["i", "three"], ["go_on"])
+    always = helper.make_node("Identity", ["go"], ["go_on"])
+    for trips, condition, stop, steps in (("five", "", always, 5), ("five", "yes", below, 4), ("", "yes", below, 4)):
+        imported = from_onnx(loop(trips, condition, [stop]))
+        weights = imported.params
+        last, every = build(imported.mod, num_threads=1)["main"](*feeds.values(), *weights.values())
+        total, wanted = feeds["x"], []
+        for row in weights["table"][:steps]:
+            total = total @ weights["w"] + row
+            wanted.append(np.maximum(total, 0))
+        np.testing.assert_allclose(last, total, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(every, np.stack(wanted), rtol=1e-4, atol=1e-4)
+    for trips, condition in (("m", ""), ("", "positive_sum")):
+        unknown = loop(trips, condition, [below])
+        unknown.graph.node.insert(0, helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0))
+        unknown.graph.node.insert(1, helper.make_node("Greater", ["s", "zero"], ["positive_sum"]))
+        unknown.graph.initializer.append(numpy_helper.from_array(np.float32(0), "zero"))
+        with pytest.raises(ImportModelError, match="Loop last: a number of iterations that depends on"):
+            from_onnx(unknown)
+
+
+def test_scans_are_unrolled():
+    """A running sum along axis 1, from the last step to the first; the sums are stacked along axis 1 in both orders."""
+    add = helper.make_node("Add", ["state", "step"], ["sum"])
+    names = [helper.make_node("Identity", ["sum"], [name]) for name in ("up", "down")]
+    body = helper.make_graph([add, *names], "body", float_values("state", "step"), float_values("sum", "up", "down"))
+    directions = {"scan_input_directions": [1], "scan_output_directions": [0, 1]}
+    node = helper.make_node(
+        "Scan", ["first", "x"], ["last", "a", "b"], body=body, num_scan_inputs=1, scan_input_axes=[1],
+        scan_output_axes=[1, 1], **directions,
+    )  # fmt: skip
+    model = model_of([node], {"x": (["n", 5, 3], "float32"), "first": (["n", 3], "float32")}, ["last", "a", "b"], {})
+    x, first = normal(2, 5, 3), normal(2, 3)
+    imported = from_onnx(model)
+    last, a, b = build(imported.mod, num_threads=1)["main"](x, first)
+    sums = first[:, None] + np.cumsum(x[:, ::-1], axis=1)
+    for got, wanted in ((last, sums[:, -1]), (a, sums), (b, sums[:, ::-1])):
+        np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_sequence_lengths_of_recurrent_layers(direction: str):
+    """As PyTorch's packed sequences."""
+    torch.manual_seed(8)
+    lengths, x = torch.tensor([5, 2, 4]), torch.randn(5, 3, 6)
+    layer = torch.nn.LSTM(6, 4, bidirectional=direction == "bidirectional")
+    given = x
+    if direction == "reverse":  # PyTorch has no such layer: reverse each sequence
+        given = torch.stack([torch.cat([x[:n, i].flip(0), x[n:, i]]) for i, n in enumerate(lengths)], 1)
+    packed = torch.nn.utils.rnn.pack_padded_sequence(given, lengths, enforce_sorted=False)
+    with torch.no_grad():
+        out, (h, c) = layer(packed)
+        y = torch.nn.utils.rnn.pad_packed_sequence(out)[0]
+    if direction == "reverse":
+        y = torch.stack([torch.cat([y[:n, i].flip(0), y[n:, i]]) for i, n in enumerate(lengths)], 1)
+    of_onnx = [0, 3, 1, 2]  # gates: input, output, forget, cell instead of input, forget, cell, output
+    sides = ["", "_reverse"][: 2 if direction == "bidirectional" else 1]
+
+    def weight(kind: str) -> np.ndarray:
+        parts = [getattr(layer, f"{kind}_l0{side}").detach().numpy() for side in sides]
+        return np.stack([np.concatenate([np.split(part, 4)[gate] for gate in of_onnx]) for part in parts])
+
+    weights = {"w": weight("weight_ih"), "r": weight("weight_hh")}
+    weights["b"] = np.concatenate([weight("bias_ih"), weight("bias_hh")], axis=1)
+    node = helper.make_node(
+        "LSTM", ["x", "w", "r", "b", "lengths"], ["y", "h", "c"], hidden_size=4, direction=direction
+    )
+    inputs = {"x": ([5, "n", 6], "float32"), "lengths": (["n"], "int32")}
+    imported = from_onnx(model_of([node], inputs, ["y", "h", "c"], weights))
+    got = build(imported.mod, num_threads=1)["main"](
+        x.numpy(), lengths.numpy().astype(np.int32), *imported.params.values()
+    )
+    np.testing.assert_allclose(np.moveaxis(got[0], 1, 2).reshape(5, 3, -1), y.numpy(), rtol=1e-5, atol=1e-5)
+    for state, wanted in zip(got[1:], (h, c), strict=True):
+        np.testing.assert_allclose(state, wanted.numpy(), rtol=1e-5, atol=1e-5)
+
+
 def test_a_vision_transformer_exported_by_torch():
     """The exporter's own shape arithmetic, with a symbolic batch."""
     torch.manual_seed(5)
@@ -451,7 +556,7 @@ def test_a_vision_transformer_exported_by_torch():
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ([("Loop", ["x"]), ("Det", ["x"]), ("Det", ["x"])], r"cannot be imported: Det \(2\), Loop \(1\)"),
+        ([("Multinomial", ["x"]), ("Det", ["x"]), ("Det", ["x"])], r"imported: Det \(2\), Multinomial \(1\)"),
         ([("NonZero", ["x"])], "NonZero o0: a result whose shape depends on elements"),
         ([("Dropout", ["x", "", "yes"])], "Dropout o0: training_mode: got True; expected False"),
         ([("Reshape", ["x", "s"])], "a shape, axes or number that depends on the inputs' elements"),
