@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ....ir.expr import Call, PrimExpr, Select, Var, const
+from ....ir.expr import Call, PrimExpr, Select, Var, cast, const
 from ....ir.visitor import uses, walk
 from ....relax.ops.linear import QUANTIZED
 from ....schedules.rule import Blocks, constant_extent, stored_buffer
+from ....tir import byte_scales
 from ....tir.nodes import Buffer, BufferLoad, PrimFunc
 from ..instructions.dequantize import BOOK4, Q3, Q4, Q8, Unpacking
 from ..instructions.dequantize_fp8 import float8_unpacking
@@ -61,7 +62,7 @@ class Packed:
 def packed_weight(func: PrimFunc, blocks: Blocks, weight: Buffer, *lead: PrimExpr) -> Packed | None:
     """The codes from which ``dequantize`` computes the matrix ``weight[*lead]``; None if no instruction unpacks them.
 
-    Also None if the scales have another dtype than the weight.
+    Also None if the scales have another dtype than the weight or one byte.
     """
     made = next((b for b in blocks.in_order if stored_buffer(b) is weight), None)
     of: Any = made.annotations.get(QUANTIZED) if made is not None else None
@@ -69,7 +70,7 @@ def packed_weight(func: PrimFunc, blocks: Blocks, weight: Buffer, *lead: PrimExp
     if made is None or unpacking is None:
         return None
     loaded = {n.buffer.dtype: n.buffer for n in walk(made.body) if isinstance(n, BufferLoad)}
-    codes, scale = loaded[unpacking.dtype], loaded.get(weight.dtype)
+    codes, scale = loaded[unpacking.dtype], loaded.get(weight.dtype, loaded.get(byte_scales.DTYPE))
     by_column, group = of["layout"] == "NK", of["group"]
     width = constant_extent(codes.shape[-1 if by_column else -2])
     if scale is None or width is None:
@@ -83,7 +84,11 @@ def packed_weight(func: PrimFunc, blocks: Blocks, weight: Buffer, *lead: PrimExp
 
     positions = {codes: unpacking.positions, scale: group}
     layouts = () if lead else weight_layouts(func, unpacking, positions, by_column)
-    return Packed(unpacking, width, stored, lambda n, k: at(scale, n, k // group), group, of["values"], layouts)
+
+    def scale_of(n: PrimExpr, k: PrimExpr) -> PrimExpr:
+        return cast(weight.dtype, byte_scales.scale_value(at(scale, n, k // group)))
+
+    return Packed(unpacking, width, stored, scale_of, group, of["values"], layouts)
 
 
 def float8_weight(weight: PrimExpr, column: Var, position: Var, dtype: str, gpu: Gpu) -> Packed | None:

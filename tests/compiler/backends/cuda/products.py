@@ -25,7 +25,7 @@ from mlc_compiler.relax.ops.linear import dequantize, linear, matmul
 from mlc_compiler.relax.ops.manipulate import split
 from mlc_compiler.sim.host_functions import Device, scratch
 from mlc_compiler.target import Target
-from mlc_compiler.tir import te
+from mlc_compiler.tir import byte_scales, te
 from mlc_compiler.tir.nodes import PrimFunc
 from mlc_compiler.tir.schedule.layout import LAYOUTS
 from tests.compiler.backends.cuda.kernels import main
@@ -37,11 +37,15 @@ FLOAT8 = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 
 @dataclass(frozen=True)
 class Codes:
-    """A quantization format: ``bits`` bits per code, a scale per group, and an optional codebook ``values``."""
+    """A quantization format: ``bits`` bits per code, a scale per group, and an optional codebook ``values``.
+
+    byte_scales: whether scales take one byte.
+    """
 
     bits: int
     group: int = 32
     values: tuple[int, ...] = ()
+    byte_scales: bool = False
 
     def weight(self, q: np.ndarray, scale: np.ndarray, depth: int) -> np.ndarray:
         """Dequantize words [columns, …] and scales [columns, groups]: the weight [columns, depth] in the dtype of the
@@ -53,7 +57,8 @@ class Codes:
 
 CODES = {
     **{"q4": Codes(4), "q3": Codes(3, 40), "q8": Codes(8), "book4": Codes(4, values=NORMAL_FLOAT)},
-    **{"q5": Codes(5), "q6": Codes(6)},
+    **{"q5": Codes(5), "q6": Codes(6), "byte4": Codes(4, 32, NORMAL_FLOAT, byte_scales=True)},
+    "half4": Codes(4, 16, NORMAL_FLOAT, byte_scales=True),
 }
 
 
@@ -108,7 +113,10 @@ class Case:
             return [w], w
         layout, of = self.weight.split()[1], CODES[self.kind]
         codes, groups = (s if layout == "NK" else s[::-1] for s in self._stored_shapes())
-        q, s = te.placeholder(codes, "uint32", "q"), te.placeholder(groups, self.dtype, "scale")
+        q, s = (
+            te.placeholder(codes, "uint32", "q"),
+            te.placeholder(groups, "int8" if of.byte_scales else self.dtype, "scale"),
+        )
         attrs = {"bits": of.bits, "group": of.group, "values": of.values, "layout": layout, "dtype": self.dtype}
         return [q, s], dequantize.te(q, s, k=self.depth, **attrs)
 
@@ -147,7 +155,11 @@ class Case:
         q = rng.integers(0, 2**32, words, dtype=np.uint32)
         largest = max(1 << of.bits - 2, *map(abs, of.values)) if of.values else 1 << of.bits - 2
         scale = (rng.random(groups) / self.depth**0.5 / largest).astype(dtype)
-        stored = [q, scale] if self.weight.endswith("NK") else [np.ascontiguousarray(a.T) for a in (q, scale)]
+        held = scale
+        if of.byte_scales:
+            held = byte_scales.to_bytes(rng.choice([-1, 1], groups) * scale.astype(np.float32))
+            scale = byte_scales.from_bytes(held).astype(dtype)
+        stored = [q, held] if self.weight.endswith("NK") else [np.ascontiguousarray(a.T) for a in (q, held)]
         return stored, of.weight(q, scale, self.depth)
 
 

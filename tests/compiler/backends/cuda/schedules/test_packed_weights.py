@@ -23,6 +23,7 @@ from tests.compiler.backends.cuda.schedules.few_rows import (
 )
 
 KINDS = ["q4 NK", "q4 KN", "q3 NK", "q3 KN", "q8 NK", "q8 KN", "book4 NK", "book4 KN", "e4m3 NK", "e5m2 NK"]
+KINDS += ["byte4 NK", "byte4 KN", "half4 NK"]
 
 
 def _of(size: int, indices: str) -> str:
@@ -72,6 +73,8 @@ def test_codes_in_two_planes(weight: str, rows: int) -> None:
         ("q4 KN", 384, {"1": _of(16, "i, n"), "2": _of(4, "i, n")}),
         ("q8 NK", 384, {"1": _of(16, "n, i"), "2": _of(2, "n, i")}),
         ("q3 NK", 4096, {"1": _of(16, "n, i"), "2": _of(4, "n, i")}),
+        ("byte4 NK", 384, {"1": _of(16, "n, i"), "2": _of(4, "n, i")}),
+        ("half4 NK", 384, {"1": _of(16, "n, i"), "2": _of(8, "n, i")}),
         ("q4 NK", 160, {}),  # would be padded from 5 groups to 8
         ("e4m3 NK", 384, {}),
     ],
@@ -102,7 +105,9 @@ def test_norm_and_product(weight: str, depth: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [20, 70])
-@pytest.mark.parametrize("weight", ["q4 KN", "q3 NK", "q8 NK", "book4 KN", "e4m3 NK", "e5m2 NK"])
+@pytest.mark.parametrize(
+    "weight", ["q4 KN", "q3 NK", "q8 NK", "book4 KN", "byte4 NK", "half4 NK", "e4m3 NK", "e5m2 NK"]
+)
 def test_tiles_read_the_same_weights(weight: str, rows: int) -> None:
     simulated(Case(rows, 40, 384, weight, symbolic=False, gated=True), HOPPER, packs=True)
 
@@ -119,6 +124,8 @@ SIZES = [(4096, 4096), (28672, 4096), (4096, 14336)]
         ("q4 NK", "bfloat16", 88),
         ("book4 NK", "float16", 110),
         ("book4 NK", "bfloat16", 118),
+        ("byte4 NK", "float16", 120),
+        ("half4 NK", "float16", 130),
         ("q3 NK", "float16", 110),
         ("q3 NK", "bfloat16", 115),
         ("q8 NK", "float16", 35),
@@ -142,7 +149,9 @@ def test_values_stay_in_registers(weight: str, target: Target) -> None:
     loop_of(Case(8, 28672, 4096, weight, symbolic=False), target)
 
 
-@pytest.mark.parametrize("weight", ["q4 NK", "q4 KN", "q3 NK", "book4 NK", "q8 NK", "e4m3 NK", "NK"])
+@pytest.mark.parametrize(
+    "weight", ["q4 NK", "q4 KN", "q3 NK", "book4 NK", "byte4 NK", "half4 NK", "q8 NK", "e4m3 NK", "NK"]
+)
 def test_memory_accesses(weight: str) -> None:
     """Each weight is read once, by requests of whole sectors; the activations by every block."""
     case = Case(1, 32, 2560, weight, symbolic=False)
