@@ -15,7 +15,8 @@ from . import llvm_ir as ll
 from .values import I8, constant, i32, intrinsic, lanes_of
 
 LOOKUP_BYTES = "lookup_bytes"
-"""``lookup_bytes(x, t0, t1, ...)``, all uint32: each byte i of x becomes byte i of the constants t, low bytes first."""
+"""``lookup_bytes(x, t0, t1, ...)``, all uint32: each byte i of x becomes byte ``i % n`` of the n bytes of the constants
+t, low bytes first; n is a power of two."""
 
 PART_BYTES = 16
 X86_SHUFFLES = (
@@ -33,27 +34,32 @@ Shuffle = Callable[[ll.IRBuilder, ll.Value, Sequence[int]], ll.Value]
 def lookup_bytes(b: ll.IRBuilder, x: ll.Value, words: Sequence[int], target: Target | None) -> ll.Value:
     """Emit ``LOOKUP_BYTES``: by byte shuffles if the target has ones that fit, else by comparisons.
 
-    x: uint32, scalar or vector, whose bytes are less than 4 * len(words).
+    x: uint32, scalar or vector. ``vpermb`` ignores the upper bits of indices; they are cleared for other instructions.
     """
     table = [word >> (8 * byte) & 255 for word in words for byte in range(4)]
+    size, isa, name = X86_PERMUTE
+    lanes = 4 * lanes_of(x)
+    if target is not None and target.has(isa) and lanes % size == 0 and len(table) <= size:
+        return _in_parts(b, x, size, partial(_permuted, name=name), table * (size // len(table)))
+    x = b.and_(x, constant(ll.IntType(32), (len(table) - 1) * 0x01010101, lanes_of(x)))
     count = next((n for n in AARCH64_SHUFFLES if len(table) <= n * PART_BYTES), 0)
     table += [0] * (count * PART_BYTES - len(table))
+    size, shuffle = _shuffle(target, lanes) if count and target is not None else (0, None)
+    return _compared(b, x, words) if shuffle is None else _in_parts(b, x, size, shuffle, table)
+
+
+def _in_parts(b: ll.IRBuilder, x: ll.Value, size: int, shuffle: Shuffle, table: Sequence[int]) -> ll.Value:
+    """Look up ``size`` bytes at a time."""
     lanes = 4 * lanes_of(x)
-    size, shuffle = _shuffle(target, lanes, len(table)) if count and target is not None else (0, None)
-    if shuffle is None:
-        return _compared(b, x, words)
     indices = b.bitcast(x, ll.VectorType(I8, lanes))
     parts = [shuffle(b, _part(b, indices, start, size), table) for start in range(0, lanes, size)]
     return b.bitcast(_part(b, _joined(b, parts), 0, lanes), x.type)
 
 
-def _shuffle(target: Target, lanes: int, table: int) -> tuple[int, Shuffle | None]:
-    """The number of indices, a divisor of ``lanes``, and the lookup for a table of ``table`` bytes; or (0, None)."""
+def _shuffle(target: Target, lanes: int) -> tuple[int, Shuffle | None]:
+    """The number of indices, a divisor of ``lanes``, and the lookup for whole parts of a table; or (0, None)."""
     if target.arch == "aarch64" and lanes % PART_BYTES == 0:
         return PART_BYTES, _of_registers
-    size, isa, name = X86_PERMUTE
-    if table > PART_BYTES and target.has(isa) and lanes % size == 0:
-        return size, partial(_permuted, name=name)
     for size, isa, name in X86_SHUFFLES:
         if target.has(isa) and lanes % size == 0:
             return size, partial(_of_parts, name=name)
@@ -66,8 +72,7 @@ def _of_registers(b: ll.IRBuilder, indices: ll.Value, table: Sequence[int]) -> l
 
 
 def _permuted(b: ll.IRBuilder, indices: ll.Value, table: Sequence[int], name: str) -> ll.Value:
-    held = ll.Constant(indices.type, [*table, *[0] * (lanes_of(indices) - len(table))])
-    return intrinsic(b, name, [held, indices], indices.type)
+    return intrinsic(b, name, [ll.Constant(indices.type, table), indices], indices.type)
 
 
 def _of_parts(b: ll.IRBuilder, indices: ll.Value, table: Sequence[int], name: str) -> ll.Value:

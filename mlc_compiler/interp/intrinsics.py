@@ -67,7 +67,7 @@ _INT_FUNCTIONS: dict[str, Function] = {
 def _lookup_bytes(x: int, *words: int) -> int:
     """Semantics of ``codegen/byte_lookup.py``: look up each byte of x in the table of bytes in ``words``."""
     table = b"".join(int(word).to_bytes(4, "little") for word in words)
-    return int.from_bytes(bytes(table[byte] for byte in int(x).to_bytes(4, "little")), "little")
+    return int.from_bytes(bytes(table[byte % len(table)] for byte in int(x).to_bytes(4, "little")), "little")
 
 
 _PREDICATES: dict[str, Function] = {"isnan": math.isnan, "isinf": math.isinf, "isfinite": math.isfinite}

@@ -163,6 +163,9 @@ class Words:
 
     def word(self, g: PrimExpr, step: PrimExpr, n: PrimExpr) -> PrimExpr:
         """uint32: the word of a step of a group of column ``n``."""
+        if self.weight.values and not self.layout.is_split and (parts := _parts(self.weight)):
+            word = self._word_of_codes(g, step // parts, n)  # the lookup ignores the upper bits of bytes
+            return self._looked_up(word >> te.cast(step % parts * self.weight.bits, "uint32"))
         codes = self._codes(g, step, n)
         if self.weight.values:
             return self._looked_up(codes)

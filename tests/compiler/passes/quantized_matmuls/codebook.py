@@ -121,8 +121,7 @@ class Module:
                     "uint32",
                     "lookup_bytes",
                     T.if_then_else(v_g * 2 + v_step // 4 < 3, q[v_g * 2 + v_step // 4, v_n0], T.uint32(0))
-                    >> T.Cast("uint32", v_step % 4 * 2)
-                    & T.uint32(50529027),
+                    >> T.Cast("uint32", v_step % 4 * 2),
                     T.uint32(2132077724),
                 )
         for row, g, k in T.grid(1, 2, 32):
