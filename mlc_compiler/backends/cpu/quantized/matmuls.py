@@ -191,8 +191,10 @@ class Words:
         first, step = step // steps * of.run_words, step % steps
         high_word, shift = of.high_of_step(step)
         low = self._field_of_bytes(g, first + step // parts, step % parts * of.low_bits, of.low_bits, n)
-        high = self._field_of_bytes(g, first + high_word, shift, of.high_bits, n)
-        return low | (high << _uint32(of.low_bits))
+        high = self._word_of_codes(g, first + high_word, n) >> te.cast(shift, "uint32") << _uint32(of.low_bits)
+        # The lookup ignores the bits above the code: the complement of the low mask makes this one bitwise selection.
+        mask = (1 << self.weight.bits) - 1 if not self.weight.values else 0xFF
+        return low | (high & _uint32((mask ^ (1 << of.low_bits) - 1) * 0x01010101))
 
     def _field_of_bytes(self, g: PrimExpr, i: PrimExpr, shift: PrimExpr, bits: int, n: PrimExpr) -> PrimExpr:
         """``bits`` bits of each byte of packed word ``i`` of a group, from bit ``shift`` on."""

@@ -93,10 +93,9 @@ class Module:
                 T.writes(words[v_g, v_step, v_n0])
                 words[v_g, v_step, v_n0] = q[v_n0, v_g * 6 + (v_step // 8 * 6 + v_step % 8 // 2)] >> T.Cast(
                     "uint32", v_step % 8 % 2 * 4
-                ) & T.uint32(252645135) | (
-                    q[v_n0, v_g * 6 + (v_step // 8 * 6 + (4 + v_step % 8 // 4))] >> T.Cast("uint32", v_step % 8 % 4 * 2)
-                    & T.uint32(50529027)
-                ) << T.uint32(4)
+                ) & T.uint32(252645135) | q[v_n0, v_g * 6 + (v_step // 8 * 6 + (4 + v_step % 8 // 4))] >> T.Cast(
+                    "uint32", v_step % 8 % 4 * 2
+                ) << T.uint32(4) & T.uint32(808464432)
         for row, g, k in T.grid(n, 2, 32):
             with T.block("largest"):
                 v_row, v_g, v_k = T.axis.remap("SSR", [row, g, k])
