@@ -47,15 +47,14 @@ divergence of `q4f16_1` at the same size. `--method awq` reduces it by another 7
 fifth. The former adds half of the conversion time; the latter takes several times as long, as does `--bits`. Use
 `q4f16_1` for files that other engines read.
 
-SmolLM2-135M in Q4_K_M takes 6.17 bits per weight: llama.cpp's K types need rows of a multiple of 256 weights, which
-most of its matrices do not have, and llama.cpp stores these in 5 or 8 bits. `--bits 6.17` has a quarter of its
-divergence at the same size, and little more than a third of that with an importance matrix; at 4.6 bits it is larger.
+`q4f16_nl8_g16` has the same size and, both with `--method gptq`, three quarters of the divergence. On CPUs prompts take a fifth
+longer, since each scale serves half as many products (`docs/performance.md`).
 
-The small model has rows of a multiple of 256. A mixture of 4.6 bits that starts from 4 bits has nearly nothing to
-give. One that starts from 3 bits (`--quantization q3f16_nl8 --bits 4.6`) stores the output head, a fifth of the
-model, in 6 bits and most matrices of the MLPs in 3; it has a sixth of Q4_K_M's divergence at a smaller size. The
-model was trained on little text of another kind, and its divergences are small: it is less significant than SmolLM2,
-where a mixture that starts from 3 bits has 0.95 of the divergence of one from 4 bits, both at 4.6 bits."""
+SmolLM2-135M in Q4_K_M takes 6.17 bits per weight: llama.cpp's K types need rows of a multiple of 256 weights, which
+most of its matrices do not have, and llama.cpp stores these in 5 or 8 bits. A mixture of 4.6 bits that starts from 3
+(`--quantization q3f16_nl8 --bits 4.6`) has no more divergence at three quarters of the size. It gives the rows of the
+most frequent tokens in the head 8 bits, the others 4 or 5. At the size of Q4_K_M, `--bits 6.17` has about an eighth of its
+divergence, and a sixth of that with an importance matrix."""
 
 
 def importance() -> str:
