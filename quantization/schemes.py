@@ -260,8 +260,9 @@ def _mixture(base: Scheme, texts: Sequence[str]) -> Scheme:
     for text in texts:
         pattern, _, name = text.rpartition("=")
         part = _named(name)
-        transposed = _rows(pattern)[1] is not None and "KN" in (base.layout, part.layout)
-        if not pattern or part.name not in fitting or base.kind != "group" or transposed:
+        stop = _rows(pattern)[1]
+        no_rows = stop == 0 or (stop is not None and "KN" in (base.layout, part.layout))
+        if not pattern or part.name not in fitting or base.kind != "group" or no_rows:
             raise UsageError(
                 f"quantization {base.name}: got the part {text!r}; expected PATTERN=NAME of groups of one dtype",
                 hint=f"names are {', '.join(s for s in SCHEMES if s in fitting)}",

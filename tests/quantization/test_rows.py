@@ -29,9 +29,9 @@ def test_the_first_part_that_matches_a_row_is_used():
     assert named(ends.of_rows(9)) == [(0, 8, "q8f16_1"), (8, 9, "q4f16_nl")]
 
 
-@pytest.mark.parametrize("name", ["q4f16_0,head[:8]=q4f16_1", "q4f16_1,head[:8]=q4f16_0"])
-def test_transposed_weights_have_no_ranges(name):
-    with pytest.raises(UsageError, match=r"got the part 'head\[:8\]"):
+@pytest.mark.parametrize("name", ["q4f16_0,head[:8]=q4f16_1", "q4f16_1,head[:8]=q4f16_0", "q4f16_1,head[:0]=q8f16_1"])
+def test_transposed_weights_and_empty_ranges_are_refused(name):
+    with pytest.raises(UsageError, match=r"got the part 'head\[:\d\]"):
         get_scheme(name)
 
 
