@@ -47,14 +47,14 @@ divergence of `q4f16_1` at the same size. `--method awq` reduces it by another 7
 fifth. The former adds half of the conversion time; the latter takes several times as long, as does `--bits`. Use
 `q4f16_1` for files that other engines read.
 
-`q4f16_nl8_g16` has the same size and, both with `--method gptq`, three quarters of the divergence. On CPUs prompts take a fifth
-longer, since each scale serves half as many products (`docs/performance.md`).
+`q4f16_nl8_g16` has the same size and, both with `--method gptq`, three quarters of the divergence. On CPUs prompts take
+a fifth longer, since each scale serves half as many products (`docs/performance.md`).
 
 SmolLM2-135M in Q4_K_M takes 6.17 bits per weight: llama.cpp's K types need rows of a multiple of 256 weights, which
 most of its matrices do not have, and llama.cpp stores these in 5 or 8 bits. A mixture of 4.6 bits that starts from 3
 (`--quantization q3f16_nl8 --bits 4.6`) has no more divergence at three quarters of the size. It gives the rows of the
-most frequent tokens in the head 8 bits, the others 4 or 5. At the size of Q4_K_M, `--bits 6.17` has about an eighth of its
-divergence, and a sixth of that with an importance matrix."""
+most frequent tokens in the head 8 bits, the others 4 or 5. At the size of Q4_K_M, `--bits 6.17` has about an eighth of
+its divergence, and a sixth of that with an importance matrix."""
 
 
 def importance() -> str:
