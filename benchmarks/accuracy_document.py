@@ -53,7 +53,7 @@ a fifth longer, since each scale serves half as many products (`docs/performance
 SmolLM2-135M in Q4_K_M takes 6.17 bits per weight: llama.cpp's K types need rows of a multiple of 256 weights, which
 most of its matrices do not have, and llama.cpp stores these in 5 or 8 bits. A mixture of 4.6 bits that starts from 3
 (`--quantization q3f16_nl8 --bits 4.6`) has no more divergence at three quarters of the size. It gives the rows of the
-most frequent tokens in the head 8 bits, the others 4 or 5. At the size of Q4_K_M, `--bits 6.17` has about an eighth of
+most frequent tokens in the head 6 bits, the others 4 to 5. At the size of Q4_K_M, `--bits 6.17` has about an eighth of
 its divergence, and a sixth of that with an importance matrix."""
 
 
