@@ -21,7 +21,7 @@ GROUPS = 8000  # of each distribution
 DEVIATION = 0.03
 TRIED = (0.6, 1.35)  # scales of a group relative to the one with which its largest weight has the largest level
 END = 127
-SCALES = np.unique(np.abs(from_bytes(np.arange(128, dtype=np.int8)).astype(np.float32)))[1:]
+SCALES = from_bytes(np.arange(1, 128, dtype=np.int8)).astype(np.float32)
 
 
 @dataclass(frozen=True)

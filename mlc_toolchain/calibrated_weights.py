@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from mlc_errors import MLCError
 from model_zoo.weight_map import Production
 from quantization import error_feedback, fp8, group, rows
 from quantization.rewrite import WeightFormat
+from quantization.schemes import Scheme
 
 
 class StoredArrays(Mapping[str, np.ndarray]):
@@ -59,7 +59,11 @@ def encode_calibrated(
     Raises ValueError for weights that overflow float16, MLCError for float8 inputs that were not measured.
     """
     if form.scheme.kind == "rows":
-        return _encode_ranges(blocks, production, form, calibration)
+
+        def encode(own: group.Blocks, shape: tuple[int, ...], part: Scheme) -> dict[str, np.ndarray]:
+            return encode_calibrated(own, replace(production, shape=shape), replace(form, scheme=part), calibration)
+
+        return rows.encoded(blocks, production.shape, form.scheme, encode)
     if form.scheme.measures_inputs:
         scale = _input_scale(production, form, calibration)
         return fp8.encode_rows(blocks, production.shape, form.scheme, form.layout, scale)
@@ -68,20 +72,9 @@ def encode_calibrated(
     if products is None:
         squares = calibration.squares.get(production.name)
         return group.encode_rows(blocks, shape, scheme, form.layout, squares)
-    rows = np.concatenate([block.reshape(-1, shape[-1]) for block in blocks()])
-    made = error_feedback.encode(rows, products, scheme)
+    whole = np.concatenate([block.reshape(-1, shape[-1]) for block in blocks()])
+    made = error_feedback.encode(whole, products, scheme)
     return {kind: group.laid_out(array.reshape(*shape[:-1], -1), form.layout) for kind, array in made.items()}
-
-
-def _encode_ranges(
-    blocks: group.Blocks, production: Production, form: WeightFormat, calibration: Calibration
-) -> dict[str, np.ndarray]:
-    made: dict[str, np.ndarray] = {}
-    for i, (of, part) in enumerate(form.scheme.of_rows(production.shape[0])):
-        own = replace(production, shape=(of.stop - of.start, *production.shape[1:]))
-        encoded = encode_calibrated(partial(rows.in_range, blocks, of), own, replace(form, scheme=part), calibration)
-        made |= {rows.part_name(i, kind): array for kind, array in encoded.items()}
-    return made
 
 
 def _input_scale(production: Production, form: WeightFormat, calibration: Calibration) -> float:

@@ -250,7 +250,7 @@ def quantize_model(model: nn.Module, scheme: Scheme, exceptions: Exceptions = Ex
         if replacement is not None:
             model.replace(path, replacement)
             formats[f"{path}.weight"] = WeightFormat(part, replacement.layout, role)
-            for i, (_, own) in enumerate(part.of_rows(MANY_ROWS) if isinstance(replacement, QuantizedRows) else ()):
+            for i, (_, own) in enumerate(part.of_rows(MANY_ROWS)):
                 formats[f"{path}.{rows.part_name(i, 'weight')}"] = WeightFormat(own, replacement.layout, role)
     return formats
 

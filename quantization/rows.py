@@ -7,13 +7,16 @@ Tensors of range i are named ``parts.i.q_weight`` and ``parts.i.q_scale``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
 
 from quantization import group
 from quantization.schemes import Scheme
+
+Encode = Callable[[group.Blocks, tuple[int, ...], Scheme], dict[str, np.ndarray]]
+"""From the blocks of a range of rows, its shape and its scheme to codes and scales."""
 
 
 def tensors(shape: tuple[int, ...], scheme: Scheme, layout: str) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -31,11 +34,15 @@ def part_name(number: int, kind: str) -> str:
 
 def encode_rows(blocks: group.Blocks, shape: tuple[int, ...], scheme: Scheme, layout: str) -> dict[str, np.ndarray]:
     """As ``group.encode_rows``, for each range."""
+    return encoded(blocks, shape, scheme, partial(group.encode_rows, layout=layout))
+
+
+def encoded(blocks: group.Blocks, shape: tuple[int, ...], scheme: Scheme, encode: Encode) -> dict[str, np.ndarray]:
+    """The tensors of all ranges of a weight of ``shape``; ``encode`` returns those of one."""
     made: dict[str, np.ndarray] = {}
     for i, (rows, part) in enumerate(scheme.of_rows(shape[0])):
-        own = partial(in_range, blocks, rows)
-        encoded = group.encode_rows(own, (rows.stop - rows.start, shape[1]), part, layout)
-        made |= {part_name(i, kind): array for kind, array in encoded.items()}
+        tensors = encode(partial(_in_range, blocks, rows), (rows.stop - rows.start, shape[1]), part)
+        made |= {part_name(i, kind): array for kind, array in tensors.items()}
     return made
 
 
@@ -48,7 +55,7 @@ def decode_rows(
         yield from group.decode_rows(of_part, part, (rows.stop - rows.start, shape[1]), layout)
 
 
-def in_range(blocks: group.Blocks, rows: slice) -> Iterator[np.ndarray]:
+def _in_range(blocks: group.Blocks, rows: slice) -> Iterator[np.ndarray]:
     """The rows of a range, in pieces. blocks() yields blocks of consecutive rows [n, K]."""
     start = 0
     for block in blocks():

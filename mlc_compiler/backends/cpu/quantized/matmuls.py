@@ -163,9 +163,6 @@ class Words:
 
     def word(self, g: PrimExpr, step: PrimExpr, n: PrimExpr) -> PrimExpr:
         """uint32: the word of a step of a group of column ``n``."""
-        if self.weight.values and not self.layout.is_split and (parts := _parts(self.weight)):
-            word = self._word_of_codes(g, step // parts, n)  # the lookup ignores the upper bits of bytes
-            return self._looked_up(word >> te.cast(step % parts * self.weight.bits, "uint32"))
         codes = self._codes(g, step, n)
         if self.weight.values:
             return self._looked_up(codes)
@@ -176,7 +173,8 @@ class Words:
         if self.layout.is_split:
             return self._of_planes(g, step, n)
         if parts := _parts(self.weight):
-            return self._field_of_bytes(g, step // parts, step % parts * bits, bits, n)
+            read = 8 if self.weight.values else bits  # the lookup ignores the upper bits of bytes
+            return self._field_of_bytes(g, step // parts, step % parts * bits, read, n)
         codes = _uint32(0)
         for byte in range(BYTES):
             position = _position(self.weight, step, const(byte, "int64"))
@@ -191,15 +189,15 @@ class Words:
         first, step = step // steps * of.run_words, step % steps
         high_word, shift = of.high_of_step(step)
         low = self._field_of_bytes(g, first + step // parts, step % parts * of.low_bits, of.low_bits, n)
-        high = self._word_of_codes(g, first + high_word, n) >> te.cast(shift, "uint32") << _uint32(of.low_bits)
+        high = self._field_of_bytes(g, first + high_word, shift, 8, n) << _uint32(of.low_bits)
         # The lookup ignores the bits above the code: the complement of the low mask makes this one bitwise selection.
         mask = (1 << self.weight.bits) - 1 if not self.weight.values else 0xFF
         return low | (high & _uint32((mask ^ (1 << of.low_bits) - 1) * 0x01010101))
 
     def _field_of_bytes(self, g: PrimExpr, i: PrimExpr, shift: PrimExpr, bits: int, n: PrimExpr) -> PrimExpr:
         """``bits`` bits of each byte of packed word ``i`` of a group, from bit ``shift`` on."""
-        word = self._word_of_codes(g, i, n)
-        return (word >> te.cast(shift, "uint32")) & _uint32(((1 << bits) - 1) * 0x01010101)
+        word = self._word_of_codes(g, i, n) >> te.cast(shift, "uint32")
+        return word if bits == 8 else word & _uint32(((1 << bits) - 1) * 0x01010101)
 
     def _word_of_codes(self, g: PrimExpr, i: PrimExpr, n: PrimExpr) -> PrimExpr:
         """Packed word ``i`` of a group; 0 in the padding of the last group."""
